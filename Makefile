@@ -1,0 +1,120 @@
+# One door: every target does its own set-up. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Extra pip arguments, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# to get the CPU build of torch for the test set on a machine without a GPU.
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+PROTOS := $(shell find protos/nianlun -name '*.proto' 2>/dev/null | sort)
+
+# Compile-time noise and downloads have no place in tests and demos.
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help venv proto demo serve test lint format types bench bench-embed bench-search \
+	bench-memory bench-chat chaos-memory test-java docs-config check-protos clean distclean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# ---- set-up ------------------------------------------------------------------------------------
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "nianlun needs Python 3.11 or newer; found: $$("$(PYTHON)" --version 2>&1 || echo none)."; \
+	  echo "Install it, or name it: make PYTHON=/path/to/python3.12 <target>"; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
+	@# The pip that comes with older Pythons needs twice the time to resolve.
+	@$(PIP) install --quiet $(PIP_ARGS) --upgrade 'pip>=25' || true
+
+# The light set: no torch. Stubs need protoc, hence `proto`.
+$(VENV)/.light: pyproject.toml | $(BIN)/python
+	@echo "installing the light set into $(VENV) ..."
+	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto]'
+	@touch $@
+
+# The test set: model stack and tools.
+$(VENV)/.test: $(VENV)/.light
+	@echo "installing the test set into $(VENV) ..."
+	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,embedder-torch,flag]'
+	@touch $@
+
+protos/gen/.stamp: $(PROTOS) | $(VENV)/.light
+	@echo "generating stubs into protos/gen ..."
+	@mkdir -p protos/gen
+	@rm -rf protos/gen.new && mkdir -p protos/gen.new
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I protos \
+	  --python_out=protos/gen.new --grpc_python_out=protos/gen.new \
+	  --mypy_out=quiet:protos/gen.new --mypy_grpc_out=quiet:protos/gen.new $(PROTOS)
+	@rm -rf protos/gen/nianlun && mv protos/gen.new/nianlun protos/gen/nianlun && rm -rf protos/gen.new
+	@touch $@
+
+venv: $(VENV)/.light ## Make .venv with the light set (no torch)
+
+proto: protos/gen/.stamp ## Generate the Python stubs, when a contract changed
+
+# ---- run ---------------------------------------------------------------------------------------
+demo: $(VENV)/.light protos/gen/.stamp ## The whole path on real input: ingest, remember, answer, check
+	@$(BIN)/python -m services.local.demo
+
+serve: $(VENV)/.light protos/gen/.stamp ## Start the stack and keep it up (Ctrl-C drains)
+	@$(BIN)/python -m services.local serve
+
+# ---- check -------------------------------------------------------------------------------------
+lint: $(VENV)/.test protos/gen/.stamp check-protos ## Ruff, format, types, contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict
+
+types: $(VENV)/.test protos/gen/.stamp ## mypy --strict alone
+	@$(BIN)/mypy --strict
+
+format: $(VENV)/.test ## Format and fix what can be fixed
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+# Breaking changes are judged against the main branch, where it has contracts.
+check-protos: $(VENV)/.test
+	@$(BIN)/buf lint
+	@for ref in main origin/main; do \
+	  if git rev-parse --verify --quiet "$$ref:protos/nianlun" >/dev/null 2>&1; then \
+	    old="$$(mktemp -d)"; trap 'rm -rf "$$old"' EXIT; \
+	    git archive "$$ref" buf.yaml protos/nianlun | tar -x -C "$$old"; \
+	    $(BIN)/buf breaking --against "$$old"; exit 0; \
+	  fi; done; echo "no contracts on main yet: nothing to compare with"
+
+test: lint ## Lint, types, contracts, and all tests
+	@$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/e2e $(PYTEST_ARGS)
+
+test-java: $(VENV)/.test protos/gen/.stamp ## The Java client against the real stack
+	@$(BIN)/python -m pytest -m java tests $(PYTEST_ARGS)
+
+# ---- measure -----------------------------------------------------------------------------------
+bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks
+
+bench-embed bench-search bench-memory bench-chat: bench-%: $(VENV)/.test protos/gen/.stamp
+	@$(BIN)/python -m benchmarks.$*
+
+chaos-memory: $(VENV)/.test protos/gen/.stamp ## Kill workers and the database under load; count what is lost
+	@$(BIN)/python -m benchmarks.chaos_memory
+
+# ---- documents ---------------------------------------------------------------------------------
+docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md from the settings classes
+	@$(BIN)/nianlun config docs --write docs/configuration.md
+
+clean: ## Remove what was generated (stubs, caches, local data), keep .venv
+	@if [ -d .nianlun ] && [ -x $(BIN)/python ]; then $(BIN)/python -m services.local stop || true; fi
+	@rm -rf protos/gen .nianlun build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find services clients tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## Remove .venv too
+	@rm -rf $(VENV)

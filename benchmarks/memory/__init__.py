@@ -1,0 +1,1 @@
+"""Benchmarks of the memory service: speed, updates, injection, recall, faults."""

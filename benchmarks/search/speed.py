@@ -1,0 +1,319 @@
+"""Speed and growth of the retriever: `python -m benchmarks.search.speed`.
+
+One process serves Search over a real socket from a real PostgreSQL, with synthetic collections of
+growing size. The embedding of the question is answered at once and reported apart; reranking is off.
+Results go to benchmarks/results/search-speed.{json,md} and growth plots beside them.
+
+QUICK=1 stops at 50,000 chunks; SIZES="1000,1000000" names other sizes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import psutil
+
+from benchmarks.search import speed_data, speed_peers, speed_report
+from benchmarks.search.speed_data import Corpus, Question
+from nianlun.embedder.v1 import embedder_pb2 as e
+from nianlun.embedder.v1 import embedder_pb2_grpc
+from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.common.db import Database
+from services.common.grpc.client import service_call
+from services.retriever.promotion import Promoter
+from tests.support import db as testdb
+from tests.support.stack import Client, Stack
+
+QUERIES = 200
+SCOPES = 1_000
+HNSW_FROM = 50_000
+NO_RERANK = pb.RerankOptions(kind=pb.RERANK_KIND_OFF)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds."""
+
+    p50: float
+    p95: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Latency:
+        ordered = sorted(values)
+        return cls(statistics.median(ordered), ordered[int(len(ordered) * 0.95)])
+
+
+class InstantEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
+    """Answers the vector that belongs to a question; documents it refuses."""
+
+    def __init__(self) -> None:
+        self.vectors: dict[str, list[float]] = {}
+        self.port = 0
+
+    async def Embed(self, request: e.EmbedRequest, context: Any) -> e.EmbedResponse:
+        if request.input_type == e.INPUT_TYPE_DOCUMENT:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "documents are not embedded here")
+        items = [e.EmbedItem(dense=e.DenseVector(values=self.vectors[t])) for t in request.texts]
+        return e.EmbedResponse(
+            items=items, model=request.model, revision="1", dimensions=speed_data.DIMENSIONS
+        )
+
+    async def ListModels(self, request: e.ListModelsRequest, context: Any) -> Any:
+        model = e.Model(
+            id=speed_data.MODEL,
+            revision="1",
+            kinds=[e.VECTOR_KIND_DENSE],
+            dimensions=speed_data.DIMENSIONS,
+            max_texts=64,
+            default_embedder=True,
+            ready=True,
+            calibration=e.Calibration(unrelated=0.1, relevant=0.4, exact=0.95),
+        )
+        return e.ListModelsResponse(models=[model])
+
+
+@asynccontextmanager
+async def instant_embedder() -> AsyncIterator[InstantEmbedder]:
+    """A running one."""
+    servicer = InstantEmbedder()
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    embedder_pb2_grpc.add_EmbedderServiceServicer_to_server(servicer, server)
+    servicer.port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield servicer
+    finally:
+        await server.stop(0)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every measurement needs."""
+
+    database: testdb.Database
+    stack: Stack
+    embedder: InstantEmbedder
+
+    def client(self) -> Client:
+        """A new tenant."""
+        return self.stack.client(self.database.tenant())
+
+    async def search(
+        self, client: Client, collection: str, question: Question, **values: Any
+    ) -> tuple[float, pb.SearchResponse]:
+        """(milliseconds without the question's embedding, response)."""
+        self.embedder.vectors[question.text] = question.vector.tolist()
+        request = pb.SearchRequest(
+            query=question.text,
+            scopes=[pb.SearchScope(collection_id=collection)],
+            gate=pb.GATE_MODE_OFF,
+            rerank=NO_RERANK,
+            **values,
+        )
+        started = time.perf_counter()
+        response = await client.retriever.Search(request)
+        spent = (time.perf_counter() - started) * 1000
+        return spent - _step(response, "embed_query"), response
+
+
+def _step(response: pb.SearchResponse, name: str) -> float:
+    return sum(t.ms for t in response.timings if t.step == name)
+
+
+async def one_scope(bench: Bench, size: int, questions: int) -> dict[str, Any]:
+    """Search over one collection of `size` chunks, exact and, from HNSW_FROM on, by HNSW."""
+    of = speed_data.corpus(size)
+    client = bench.client()
+    tenant_id = client.tenant.tenant_id
+    started = time.perf_counter()
+    speed_data.load(bench.database.owner_dsn, tenant_id, "big", of)
+    speed_data.analyze(bench.database.owner_dsn)
+    out: dict[str, Any] = {"size": size, "load_s": time.perf_counter() - started}
+    asked = speed_data.questions(of, questions)
+    out["exact"] = await _measure(bench, client, of, asked)
+    if size >= HNSW_FROM:
+        out["index"] = await _promote(bench, tenant_id)
+        out["hnsw"] = await _measure(bench, client, of, asked)
+    out["bytes"] = speed_data.sizes(bench.database.owner_dsn)
+    out["rss_mb"] = psutil.Process().memory_info().rss / 2**20
+    out["peers"] = speed_peers.run(of, asked[:50])
+    await client.retriever.DeleteCollection(
+        pb.DeleteCollectionRequest(request_id=secrets.token_hex(8), collection_id="big"),
+        timeout=600,
+    )
+    return out
+
+
+async def _promote(bench: Bench, tenant_id: str) -> dict[str, Any]:
+    """Builds the HNSW index as the job does."""
+
+    @dataclass(frozen=True)
+    class Run:
+        tenant_id: str
+        subject: dict[str, str]
+
+    app: Any = bench.stack.apps["retriever"]
+    db: Database = app._parts.db
+    settings = app._settings
+    promoter = Promoter(db, settings.maintenance_dsn, settings.index_memory_mb)
+    run: Any = Run(tenant_id, {"collection_id": "big", "model_id": speed_data.MODEL})
+    started = time.perf_counter()
+    with service_call(tenant_id, "-"):
+        result = await promoter.run(run)
+    return {"build_s": time.perf_counter() - started, **result}
+
+
+async def _measure(
+    bench: Bench, client: Client, of: Corpus, asked: Sequence[Question]
+) -> dict[str, Any]:
+    """Latencies of the whole search and of each leg, and recall@20 of the dense leg."""
+    for question in asked[:5]:
+        await bench.search(client, "big", question)
+    whole: list[float] = []
+    embed: list[float] = []
+    steps: dict[str, list[float]] = {"lexical": [], "dense": [], "fetch": [], "fusion": []}
+    for question in asked:
+        spent, response = await bench.search(client, "big", question)
+        whole.append(spent)
+        embed.append(_step(response, "embed_query"))
+        for name, values in steps.items():
+            values.append(_step(response, name))
+    recall, alone = await _recall(bench, client, of, asked[:50])
+    return {
+        "search": vars(Latency.of(whole)),
+        "embed_query": vars(Latency.of(embed)),
+        **{name: vars(Latency.of(values)) for name, values in steps.items()},
+        "dense_alone": vars(Latency.of(alone)),
+        "recall20": recall,
+    }
+
+
+async def _recall(
+    bench: Bench, client: Client, of: Corpus, asked: Sequence[Question]
+) -> tuple[float, list[float]]:
+    """recall@20 of the dense leg against numpy, and the leg's time when asked for 20."""
+    off = [pb.LegSetting(leg=leg, weight=0.0) for leg in (pb.LEG_LEXICAL, pb.LEG_PHRASE)]
+    legs = [*off, pb.LegSetting(leg=pb.LEG_DENSE, candidates=20)]
+    shares: list[float] = []
+    spent: list[float] = []
+    for question in asked:
+        scores = of.vectors @ question.vector.astype(np.float16)
+        best = set((np.argpartition(scores, -20)[-20:] + 1).tolist())
+        _, response = await bench.search(client, "big", question, legs=legs, top_k=20)
+        spent.append(_step(response, "dense"))
+        rows = {
+            int(h.document_id[1:]) * speed_data.CHUNKS_PER_DOCUMENT + h.chunk.ordinal + 1
+            for h in response.hits
+        }
+        # Ties of half-precision scores may be cut either way.
+        floor = sorted(scores)[-20] - 1e-3
+        good = sum(1 for r in rows if r in best or scores[r - 1] >= floor)
+        shares.append(good / 20)
+    return float(np.mean(shares)), spent
+
+
+async def many_scopes(bench: Bench, size: int, questions: int) -> dict[str, Any]:
+    """The same rows in 1,000 collections of one tenant, a random one asked each time."""
+    of = speed_data.corpus(size)
+    client = bench.client()
+    each = max(1, size // SCOPES)
+    scopes = min(SCOPES, size // each)
+    for number in range(scopes):
+        part = of.part(number * each, (number + 1) * each)
+        speed_data.load(bench.database.owner_dsn, client.tenant.tenant_id, f"s{number}", part)
+    speed_data.analyze(bench.database.owner_dsn)
+    rng = np.random.default_rng(5)
+    spent = []
+    for number in rng.integers(scopes, size=questions + 5):
+        part = of.part(number * each, (number + 1) * each)
+        question = speed_data.questions(part, 1, seed=int(number))[0]
+        spent.append((await bench.search(client, f"s{number}", question))[0])
+    return {"size": size, "scopes": scopes, "search": vars(Latency.of(spent[5:]))}
+
+
+async def ingestion(bench: Bench, documents: int) -> dict[str, Any]:
+    """Chunks a second from text to searchable, without embedding: read, cut, tokenise, write."""
+    of = speed_data.corpus(documents * 25, seed=9)
+    client = bench.client()
+    await client.retriever.CreateCollection(
+        pb.CreateCollectionRequest(request_id="c", collection_id="ingest", model_id="bench")
+    )
+    inputs = [
+        pb.DocumentInput(
+            document_id=f"d{n}",
+            text="\n\n".join(f"{of.text(r)}." for r in range(n * 25, n * 25 + 25)),
+        )
+        for n in range(documents)
+    ]
+    started = time.perf_counter()
+    job = (
+        await client.retriever.UpsertDocuments(
+            pb.UpsertDocumentsRequest(request_id="u", collection_id="ingest", documents=inputs)
+        )
+    ).job
+    async for update in client.retriever.WatchJob(pb.WatchJobRequest(job_id=job.job_id)):
+        job = update.job
+    spent = time.perf_counter() - started
+    chunks = int(job.result.get("chunks", "0"))
+    return {"documents": documents, "chunks": chunks, "seconds": spent, "rate": chunks / spent}
+
+
+async def run(*, quick: bool, sizes: Sequence[int]) -> dict[str, Any]:
+    """All measurements, as they go into the JSON file."""
+    with testdb.serve("embedded") as server:
+        databases = testdb.Databases(server)
+        database = databases.new()
+        async with instant_embedder() as embedder:
+            stack = Stack(
+                database,
+                services=("retriever",),
+                workers=False,
+                targets={"embedder": f"127.0.0.1:{embedder.port}"},
+                overrides={
+                    "retriever": {
+                        "worker_in_process": True,
+                        "maintenance_dsn": database.owner_dsn,
+                        "statement_timeout_s": 600.0,
+                        "index_memory_mb": 2_048,
+                        "promote_at": 10**9,
+                    }
+                },
+            )
+            await stack.start()
+            try:
+                bench = Bench(database, stack, embedder)
+                count = 60 if quick else QUERIES
+                return {
+                    "ingestion": await ingestion(bench, 40 if quick else 200),
+                    "one_scope": [await one_scope(bench, n, count) for n in sizes],
+                    "many_scopes": [
+                        await many_scopes(bench, n, count) for n in sizes if n <= 100_000
+                    ],
+                }
+            finally:
+                await stack.stop()
+                databases.drop_all()
+
+
+def main() -> int:
+    """Runs, writes, prints one line per figure; exit code 1 where one is short."""
+    quick = os.environ.get("QUICK") == "1"
+    default = "1000,10000,50000" if quick else "1000,10000,50000,100000,1000000"
+    sizes = [int(n) for n in os.environ.get("SIZES", default).split(",")]
+    results = asyncio.run(run(quick=quick, sizes=sizes))
+    return speed_report.write(results, quick=quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""Synthetic collections of any size, written straight into the retriever's tables by their owner.
+
+Words follow Zipf's law over a vocabulary of made-up words and Chinese bigrams; vectors lie in clusters,
+as embeddings do. Nothing here is timed: the retriever's own ingestion is measured apart.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from pgvector import HalfVector
+from pgvector.psycopg import register_vector
+
+from services.search import TOK_VERSION, tokenize
+
+DIMENSIONS = 384
+MODEL = "bench"
+WORDS_PER_CHUNK = 60
+CHUNKS_PER_DOCUMENT = 20
+_VOCABULARY = 50_000
+_CLUSTERS = 2_000
+_SEGMENTS = 6
+_BATCH = 50_000
+_HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+
+
+def vocabulary(size: int = _VOCABULARY) -> list[str]:
+    """Distinct words, a fifth of them Chinese; each is one term of the tokenizer."""
+    letters = [
+        "ba",
+        "co",
+        "du",
+        "fe",
+        "gi",
+        "ho",
+        "ku",
+        "lo",
+        "mi",
+        "no",
+        "pu",
+        "ra",
+        "so",
+        "tu",
+        "vo",
+        "zi",
+    ]
+    words: dict[str, None] = {}
+    number = 0
+    while len(words) < size:
+        if number % 5 == 0:
+            word = _HAN[number // 5 % len(_HAN)] + _HAN[number // 5 // len(_HAN) % len(_HAN)]
+        else:
+            word = "".join(letters[(number >> (4 * i)) % 16] for i in range(5)) + "x"
+        number += 1
+        if len(tokenize(word)) == 1:
+            words[word] = None
+        elif number > 50 * size:
+            break
+    return list(words)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """N chunks: `words` (n, 60) indexes into `names`; `vectors` (n, 384) float16, normalised."""
+
+    names: list[str]
+    words: NDArray[np.int32]
+    vectors: NDArray[np.float16]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def text(self, row: int) -> str:
+        """The chunk's text."""
+        return " ".join(self.names[i] for i in self.words[row])
+
+    def part(self, first: int, last: int) -> Corpus:
+        """Rows first..last (exclusive)."""
+        return Corpus(self.names, self.words[first:last], self.vectors[first:last])
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query near one row: words of it and a vector beside its own."""
+
+    text: str
+    vector: NDArray[np.float32] = field(repr=False)
+
+
+def corpus(size: int, seed: int = 1) -> Corpus:
+    """A corpus of that many chunks."""
+    rng = np.random.default_rng(seed)
+    names = vocabulary()
+    weights = 1.0 / np.arange(3, len(names) + 3) ** 1.05
+    words = rng.choice(len(names), size=(size, WORDS_PER_CHUNK), p=weights / weights.sum())
+    centres = rng.standard_normal((_CLUSTERS, DIMENSIONS), np.float32)
+    vectors = np.empty((size, DIMENSIONS), np.float16)
+    for first in range(0, size, _BATCH):
+        count = min(_BATCH, size - first)
+        rows = centres[rng.integers(_CLUSTERS, size=count)]
+        rows = rows + 0.6 * rng.standard_normal((count, DIMENSIONS), np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        vectors[first : first + count] = rows.astype(np.float16)
+    return Corpus(names, words.astype(np.int32), vectors)
+
+
+def questions(of: Corpus, count: int, seed: int = 2) -> list[Question]:
+    """Queries of six words: four of one chunk, two common ones."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for row in rng.integers(len(of), size=count):
+        own = rng.choice(of.words[row], 4, replace=False)
+        common = rng.integers(20, 400, size=2)
+        vector = of.vectors[row].astype(np.float32) + 0.02 * rng.standard_normal(DIMENSIONS)
+        out.append(
+            Question(
+                " ".join(of.names[i] for i in (*own, *common)),
+                (vector / np.linalg.norm(vector)).astype(np.float32),
+            )
+        )
+    return out
+
+
+def load(dsn: str, tenant_id: str, collection_id: str, of: Corpus) -> None:
+    """Writes a collection as the retriever itself would have left it after merging."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        register_vector(conn)
+        with conn.transaction():
+            _collection(conn, tenant_id, collection_id, of)
+            _copy(conn, "documents", _DOCUMENTS, _documents(tenant_id, collection_id, of))
+            _copy(conn, "items", _ITEMS, _items(tenant_id, collection_id, of))
+            _copy(conn, "chunks", _CHUNKS, _chunks(tenant_id, collection_id, of))
+            _copy(conn, "vectors", _VECTORS, _vectors(tenant_id, collection_id, of))
+            _segments(conn, tenant_id, collection_id, of)
+
+
+def analyze(dsn: str) -> None:
+    """What autovacuum does after a while in a running system."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for table in ("documents", "items", "chunks", "vectors", "postings"):
+            conn.execute(f"VACUUM (ANALYZE) retriever.{table}".encode())
+
+
+def sizes(dsn: str) -> dict[str, int]:
+    """Bytes of each table of the retriever with its indexes and TOAST."""
+    with psycopg.connect(dsn) as conn:
+        rows = conn.execute(
+            """SELECT relname, pg_total_relation_size(oid) FROM pg_class
+               WHERE relnamespace = 'retriever'::regnamespace AND relkind = 'r'"""
+        ).fetchall()
+    return {str(name): int(size) for name, size in rows}
+
+
+_DOCUMENTS = "tenant_id text, collection_id text, document_id text, title text, state text, content_hash bytea, text text, chunk_count int4, revision int8"
+_ITEMS = "tenant_id text, collection_id text, item int8, content_hash bytea, passage_hash bytea, length int4, places int4"
+_CHUNKS = "tenant_id text, collection_id text, document_id text, ordinal int4, chunk_id uuid, item int8, kind int2, section text[], text text, start_char int8, end_char int8"
+_VECTORS = "tenant_id text, collection_id text, model_id text, item int8, embedding halfvec"
+
+
+def _copy(
+    conn: psycopg.Connection[Any], table: str, columns: str, rows: Iterator[tuple[Any, ...]]
+) -> None:
+    pairs = [c.strip().split(" ") for c in columns.split(",")]
+    names = ", ".join(name for name, _ in pairs)
+    statement = f"COPY retriever.{table} ({names}) FROM STDIN (FORMAT BINARY)"
+    with conn.cursor() as cursor, cursor.copy(statement.encode()) as out:
+        out.set_types([kind for _, kind in pairs])
+        for row in rows:
+            out.write_row(row)
+
+
+def _collection(conn: psycopg.Connection[Any], tenant: str, collection: str, of: Corpus) -> None:
+    documents = -(-len(of) // CHUNKS_PER_DOCUMENT)
+    conn.execute(
+        """INSERT INTO retriever.collections
+               (tenant_id, collection_id, default_recipe, model_id, tokenizer, next_item,
+                next_segment, document_count, chunk_count, item_count, item_length)
+           VALUES (%s, %s, 'knowledge', %s, %s, %s, 100, %s, %s, %s, %s)""",
+        (
+            tenant, collection, MODEL, TOK_VERSION, len(of) + 1, documents, len(of), len(of),
+            len(of) * WORDS_PER_CHUNK,
+        ),
+    )  # fmt: skip
+    conn.execute(
+        """INSERT INTO retriever.spaces
+               (tenant_id, collection_id, model_id, model_revision, dimensions, state, vectors)
+           VALUES (%s, %s, %s, '1', %s, 'active', %s)""",
+        (tenant, collection, MODEL, DIMENSIONS, len(of)),
+    )
+
+
+def _documents(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...]]:
+    for number in range(-(-len(of) // CHUNKS_PER_DOCUMENT)):
+        name = f"d{number}"
+        yield tenant, collection, name, name, "ready", name.encode(), "", CHUNKS_PER_DOCUMENT, 1
+
+
+def _items(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...]]:
+    for row in range(len(of)):
+        digest = row.to_bytes(16, "little")
+        yield tenant, collection, row + 1, digest, digest, WORDS_PER_CHUNK, 1
+
+
+def _chunks(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...]]:
+    for row in range(len(of)):
+        document, ordinal = divmod(row, CHUNKS_PER_DOCUMENT)
+        text = of.text(row)
+        yield (
+            tenant, collection, f"d{document}", ordinal, uuid.UUID(int=row + 1), row + 1, 1, [],
+            text, 0, len(text),
+        )  # fmt: skip
+
+
+def _vectors(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...]]:
+    for row in range(len(of)):
+        yield tenant, collection, MODEL, row + 1, HalfVector(of.vectors[row])
+
+
+def _segments(conn: psycopg.Connection[Any], tenant: str, collection: str, of: Corpus) -> None:
+    terms = np.asarray([tokenize(name)[0] for name in of.names])
+    order = np.argsort(terms, kind="stable")
+    bounds = np.linspace(0, len(of), _SEGMENTS + 1 if len(of) > 5_000 else 2, dtype=int)
+    for segment, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+        conn.execute(
+            "INSERT INTO retriever.segments VALUES (%s, %s, %s, %s, %s, %s)",
+            (tenant, collection, segment, int(first) + 1, int(last), int(last - first)),
+        )
+        _copy(
+            conn,
+            "postings",
+            "tenant_id text, collection_id text, segment int8, term text, entries bytea",
+            _postings(tenant, collection, segment, of, int(first), int(last), terms, order),
+        )
+
+
+def _postings(
+    tenant: str,
+    collection: str,
+    segment: int,
+    of: Corpus,
+    first: int,
+    last: int,
+    terms: NDArray[np.str_],
+    order: NDArray[np.int64],
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of one segment in order of term, packed as the retriever packs them."""
+    items = np.repeat(np.arange(first + 1, last + 1, dtype=np.int64), WORDS_PER_CHUNK)
+    keys = of.words[first:last].reshape(-1).astype(np.int64) * (len(of) + 2) + items
+    unique, counts = np.unique(keys, return_counts=True)
+    word, item = np.divmod(unique, len(of) + 2)
+    starts = np.searchsorted(word, np.arange(len(of.names) + 1))
+    for index in order:
+        begin, end = starts[index], starts[index + 1]
+        if begin == end:
+            continue
+        length = np.full(end - begin, WORDS_PER_CHUNK, "<u2")
+        yield (
+            tenant,
+            collection,
+            segment,
+            str(terms[index]),
+            item[begin:end].astype("<u4").tobytes()
+            + counts[begin:end].astype("<u2").tobytes()
+            + length.tobytes(),
+        )

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Builds the client and its example from Debian's packages alone, without Maven and without a network:
+#   libgrpc-java libprotobuf-java protobuf-compiler protobuf-compiler-grpc-java-plugin
+#   libgeronimo-annotation-1.3-spec-java libnetty-java libperfmark-java libgoogle-gson-java libprotobuf-dev, and a JDK 17
+# Usage: build-debian.sh [output folder, default target/debian]
+# Afterwards `<output>/run CLASS [ARGUMENT...]` runs a class, for instance io.nianlun.examples.Conversation.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+protos="$here/../../protos"
+out=${1:-"$here/target/debian"}
+jars=/usr/share/java
+
+for tool in protoc grpc_java_plugin javac java; do
+  command -v "$tool" >/dev/null || { echo "missing: $tool" >&2; exit 3; }
+done
+
+# Each jar once: two copies of one class on the path make gRPC load the wrong one.
+classpath=
+for name in grpc-api grpc-context grpc-core grpc-netty grpc-protobuf grpc-protobuf-lite grpc-stub \
+  protobuf guava failureaccess gson perfmark-api opencensus-api geronimo-annotation-1.3-spec \
+  netty-buffer netty-codec netty-codec-http netty-codec-http2 netty-codec-socks netty-common \
+  netty-handler netty-handler-proxy netty-resolver netty-transport \
+  netty-transport-native-unix-common; do
+  if [ -e "$jars/$name.jar" ]; then
+    classpath="$classpath:$jars/$name.jar"
+  elif [ "$name" != failureaccess ]; then # part of guava in some releases
+    echo "missing: $jars/$name.jar" >&2
+    exit 3
+  fi
+done
+classpath=${classpath#:}
+
+# The well-known types: Debian has them in libprotobuf-dev, Python in grpcio-tools; either will do.
+include=${PROTOBUF_INCLUDE:-/usr/include}
+if [ ! -e "$include/google/protobuf/timestamp.proto" ]; then
+  echo "missing: $include/google/protobuf/timestamp.proto (libprotobuf-dev, or set PROTOBUF_INCLUDE)" >&2
+  exit 3
+fi
+
+rm -rf "$out"
+mkdir -p "$out/generated" "$out/classes"
+
+find "$protos/nianlun" -name '*.proto' -exec \
+  protoc -I "$protos" -I "$include" \
+  --plugin=protoc-gen-grpc-java="$(command -v grpc_java_plugin)" \
+  --java_out="$out/generated" --grpc-java_out="$out/generated" {} +
+
+find "$out/generated" "$here/src/main/java" -name '*.java' >"$out/sources"
+javac -proc:none -nowarn -encoding UTF-8 --release 17 -cp "$classpath" -d "$out/classes" @"$out/sources" 2>"$out/javac.log" ||
+  { cat "$out/javac.log" >&2; exit 1; }
+
+cat >"$out/run" <<RUN
+#!/bin/sh
+exec java -XX:TieredStopAtLevel=1 -cp "$out/classes:$classpath" "\$@"
+RUN
+chmod +x "$out/run"
+echo "$out/run"

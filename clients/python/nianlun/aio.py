@@ -1,0 +1,286 @@
+"""The asyncio client, twin of ``nianlun.client.Client``; it belongs to the loop that made it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import grpc
+from google.protobuf.message import Message as ProtoMessage
+
+from nianlun import jobs
+from nianlun.common.v1 import common_pb2
+from nianlun.connection import Connection
+from nianlun.embedder.v1 import embedder_pb2_grpc
+from nianlun.errors import from_rpc_error
+from nianlun.memory.v1 import memory_pb2_grpc
+from nianlun.operations import chats, knowledge, memories, models
+from nianlun.operations.core import Operation
+from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
+from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
+from nianlun.retriever.v1 import retriever_pb2_grpc
+
+P = ParamSpec("P")
+Response = TypeVar("Response", bound=ProtoMessage)
+
+
+class _Bound(Generic[P, Response]):
+    """An operation as a coroutine method of ``AsyncClient``."""
+
+    def __init__(self, operation: Operation[P, Response]) -> None:
+        self._operation = operation
+        self.__doc__ = operation.build.__doc__
+
+    def __get__(
+        self, client: AsyncClient, _owner: type[AsyncClient]
+    ) -> Callable[P, Awaitable[Response]]:
+        operation = self._operation
+
+        async def call(*args: P.args, **kwargs: P.kwargs) -> Response:
+            return await client.call(operation, operation.build(*args, **kwargs))
+
+        call.__doc__ = self.__doc__
+        call.__name__ = operation.build.__name__
+        return call
+
+
+class AsyncClient:
+    """Calls the four services from one event loop. Use it in ``async with``, or ``close`` it.
+
+    The same as ``Client`` in every other respect; see there.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, str] | None = None,
+        *,
+        key: str | None = None,
+        timeout_s: float = 30.0,
+        tls: bool = False,
+        root_certificates: bytes | None = None,
+    ) -> None:
+        self._open(
+            Connection.of(
+                target, key=key, timeout_s=timeout_s, tls=tls, root_certificates=root_certificates
+            )
+        )
+
+    @classmethod
+    def local(cls, home: str | Path | None = None) -> AsyncClient:
+        """A client of the stack that `make serve` started."""
+        return cls.of(Connection.local(home))
+
+    @classmethod
+    def of(cls, connection: Connection) -> AsyncClient:
+        """A client over a connection that was described elsewhere."""
+        client = cls.__new__(cls)
+        client._open(connection)
+        return client
+
+    def _open(self, connection: Connection) -> None:
+        self.connection = connection
+        self._channels = {name: _channel(connection, name) for name in connection.targets}
+        self.embedder: embedder_pb2_grpc.EmbedderServiceAsyncStub
+        self.embedder = _stub(embedder_pb2_grpc.EmbedderServiceStub, self._channels["embedder"])
+        self.retriever: retriever_pb2_grpc.RetrieverServiceAsyncStub
+        self.retriever = _stub(retriever_pb2_grpc.RetrieverServiceStub, self._channels["retriever"])
+        self.memory: memory_pb2_grpc.MemoryServiceAsyncStub
+        self.memory = _stub(memory_pb2_grpc.MemoryServiceStub, self._channels["memory"])
+        self.orchestrator: orchestrator_pb2_grpc.OrchestratorServiceAsyncStub
+        self.orchestrator = _stub(
+            orchestrator_pb2_grpc.OrchestratorServiceStub, self._channels["orchestrator"]
+        )
+
+    def with_timeout(self, timeout_s: float) -> AsyncClient:
+        """This client with another deadline, in seconds; both share their channels."""
+        twin = copy.copy(self)
+        twin.connection = self.connection.with_timeout(timeout_s)
+        return twin
+
+    async def close(self) -> None:
+        """Close the channels; calls under way fail."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
+        """Send one request; what the helpers do."""
+        stub = getattr(self, operation.service)
+        try:
+            response: Response = await getattr(stub, operation.rpc)(
+                request, timeout=self.connection.timeout_s
+            )
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        return response
+
+    # Documents and search
+    create_collection = _Bound(knowledge.create_collection)
+    get_collection = _Bound(knowledge.get_collection)
+    delete_collection = _Bound(knowledge.delete_collection)
+    upsert_documents = _Bound(knowledge.upsert_documents)
+    get_document = _Bound(knowledge.get_document)
+    list_documents = _Bound(knowledge.list_documents)
+    delete_documents = _Bound(knowledge.delete_documents)
+    search = _Bound(knowledge.search)
+    # Memory
+    append_turn = _Bound(memories.append_turn)
+    load_memory = _Bound(memories.load_memory)
+    end_session = _Bound(memories.end_session)
+    list_facts = _Bound(memories.list_facts)
+    put_fact = _Bound(memories.put_fact)
+    correct_fact = _Bound(memories.correct_fact)
+    retract_fact = _Bound(memories.retract_fact)
+    fact_history = _Bound(memories.fact_history)
+    search_episodes = _Bound(memories.search_episodes)
+    list_episodes = _Bound(memories.list_episodes)
+    get_summary = _Bound(memories.get_summary)
+    record_reading = _Bound(memories.record_reading)
+    similar_readings = _Bound(memories.similar_readings)
+    erase_user = _Bound(memories.erase_user)
+    erase_session = _Bound(memories.erase_session)
+    # Chat
+    chat = _Bound(chats.chat)
+    build_context = _Bound(chats.build_context)
+    get_run = _Bound(chats.get_run)
+    submit_feedback = _Bound(chats.submit_feedback)
+    # Models
+    embed = _Bound(models.embed)
+    rerank = _Bound(models.rerank)
+    list_models = _Bound(models.list_models)
+
+    def stream_chat(
+        self, asked: orchestrator.ChatInput, *, request_id: str | None = None
+    ) -> AsyncChatStream:
+        """Stream the events of one chat; leaving the ``async with`` block cancels it."""
+        request = chats.stream_chat(asked, request_id=request_id)
+        timeout_s = self.connection.stream_timeout_s
+        return AsyncChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+
+    async def wait_job(
+        self,
+        answer: ProtoMessage,
+        *,
+        timeout_s: float = 60.0,
+        progress: Callable[[common_pb2.Job], None] | None = None,
+    ) -> common_pb2.Job:
+        """Wait for the job in an answer (of ``upsert_documents``, ``end_session``, ...).
+
+        Raises:
+            JobFailedError: it failed, was cancelled, or has not ended in time (then it goes on).
+        """
+        look = jobs.get_job(answer)
+        deadline = time.monotonic() + timeout_s
+        job: common_pb2.Job = jobs.job_of(answer)
+        for pause in jobs.pauses():
+            if progress is not None:
+                progress(job)
+            if jobs.ended(job):
+                return jobs.check(job)
+            if time.monotonic() > deadline:
+                raise jobs.late(job, timeout_s)
+            await asyncio.sleep(pause)
+            job = jobs.job_of(await self.call(look, look.build(job.job_id)))
+        raise AssertionError("pauses never end")
+
+
+class AsyncChatStream:
+    """The events of one chat, in order; the last is ``completed``."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.response: orchestrator.ChatResponse | None = None
+        """The whole answer, once ``completed`` has arrived."""
+
+    async def __aiter__(self) -> AsyncIterator[orchestrator.ChatEvent]:
+        try:
+            async for message in self._call:
+                if message.event.WhichOneof("event") == "completed":
+                    self.response = message.event.completed.response
+                yield message.event
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            # Leaving a loop early does not end a gRPC call by itself.
+            self._call.cancel()
+
+    async def __aenter__(self) -> AsyncChatStream:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the call; the service stops working on it."""
+        self._call.cancel()
+
+
+def _stub(make: Callable[[Any], Any], channel: grpc.aio.Channel) -> Any:
+    # One generated class serves both kinds of channel; only its type differs.
+    return make(channel)
+
+
+def _channel(connection: Connection, service: str) -> grpc.aio.Channel:
+    defaults = _Defaults(connection)
+    interceptors = [_UnaryUnary(defaults), _UnaryStream(defaults), _StreamUnary(defaults)]
+    credentials = connection.credentials()
+    if credentials is None:
+        return grpc.aio.insecure_channel(
+            connection.uri(service), connection.options(), interceptors=interceptors
+        )
+    return grpc.aio.secure_channel(
+        connection.uri(service), credentials, connection.options(), interceptors=interceptors
+    )
+
+
+class _Defaults:
+    """Gives every call the key, a request id, and a deadline where it has none."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def fill(self, details: Any, request: Any, *, stream: bool) -> grpc.aio.ClientCallDetails:
+        """The details of a call with the defaults filled in."""
+        own = self._connection
+        timeout_s = own.stream_timeout_s if stream else own.timeout_s
+        return grpc.aio.ClientCallDetails(
+            method=details.method,
+            timeout=timeout_s if details.timeout is None else details.timeout,
+            metadata=grpc.aio.Metadata(*(details.metadata or ()), *own.metadata(request)),
+            credentials=details.credentials,
+            wait_for_ready=details.wait_for_ready,
+        )
+
+
+# grpc.aio wants one class a kind of call: an object that is several kinds is used for the first.
+class _UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    def __init__(self, defaults: _Defaults) -> None:
+        self._defaults = defaults
+
+    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return await continuation(self._defaults.fill(details, request, stream=False), request)
+
+
+class _UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
+    def __init__(self, defaults: _Defaults) -> None:
+        self._defaults = defaults
+
+    async def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        return await continuation(self._defaults.fill(details, request, stream=True), request)
+
+
+class _StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
+    def __init__(self, defaults: _Defaults) -> None:
+        self._defaults = defaults
+
+    async def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
+        return await continuation(self._defaults.fill(details, None, stream=True), requests)

@@ -1,0 +1,286 @@
+"""The blocking client; ``nianlun.aio.AsyncClient`` is its twin, both bind one set of helpers."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import grpc
+from google.protobuf.message import Message as ProtoMessage
+
+from nianlun import jobs
+from nianlun.common.v1 import common_pb2
+from nianlun.connection import Connection
+from nianlun.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
+from nianlun.errors import from_rpc_error
+from nianlun.memory.v1.memory_pb2_grpc import MemoryServiceStub
+from nianlun.operations import chats, knowledge, memories, models
+from nianlun.operations.core import Operation
+from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
+from nianlun.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from nianlun.retriever.v1.retriever_pb2_grpc import RetrieverServiceStub
+
+P = ParamSpec("P")
+Response = TypeVar("Response", bound=ProtoMessage)
+
+
+class _Bound(Generic[P, Response]):
+    """An operation as a method of ``Client``: same arguments, answers the response."""
+
+    def __init__(self, operation: Operation[P, Response]) -> None:
+        self._operation = operation
+        self.__doc__ = operation.build.__doc__
+
+    def __get__(self, client: Client, _owner: type[Client]) -> Callable[P, Response]:
+        operation = self._operation
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Response:
+            return client.call(operation, operation.build(*args, **kwargs))
+
+        call.__doc__ = self.__doc__
+        call.__name__ = operation.build.__name__
+        return call
+
+
+class Client:
+    """Calls the four services. Thread-safe. Use as a context manager, or ``close`` it.
+
+    Every call raises ``nianlun.errors.NianlunError`` when it fails. Helpers cover the main jobs;
+    the generated stubs (``client.memory``, ``client.retriever``, ...) cover everything.
+
+    Args:
+        target: one address for all services, or a mapping of service to address; the environment
+            (NIANLUN_MEMORY_TARGET, ...) and the default ports fill what is left out.
+        key: the bearer key; NIANLUN_KEY by default.
+        timeout_s: deadline of unary calls in seconds.
+        tls: use TLS; ``root_certificates`` (PEM) name the authority.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, str] | None = None,
+        *,
+        key: str | None = None,
+        timeout_s: float = 30.0,
+        tls: bool = False,
+        root_certificates: bytes | None = None,
+    ) -> None:
+        self._open(
+            Connection.of(
+                target, key=key, timeout_s=timeout_s, tls=tls, root_certificates=root_certificates
+            )
+        )
+
+    @classmethod
+    def local(cls, home: str | Path | None = None) -> Client:
+        """A client of the stack that `make serve` started."""
+        return cls.of(Connection.local(home))
+
+    @classmethod
+    def of(cls, connection: Connection) -> Client:
+        """A client over a connection that was described elsewhere."""
+        client = cls.__new__(cls)
+        client._open(connection)
+        return client
+
+    def _open(self, connection: Connection) -> None:
+        self.connection = connection
+        self._channels = {name: _channel(connection, name) for name in connection.targets}
+        self.embedder = EmbedderServiceStub(self._channels["embedder"])
+        self.retriever = RetrieverServiceStub(self._channels["retriever"])
+        self.memory = MemoryServiceStub(self._channels["memory"])
+        self.orchestrator = OrchestratorServiceStub(self._channels["orchestrator"])
+
+    def with_timeout(self, timeout_s: float) -> Client:
+        """This client with another deadline, in seconds; both share their channels."""
+        twin = copy.copy(self)
+        twin.connection = self.connection.with_timeout(timeout_s)
+        return twin
+
+    def close(self) -> None:
+        """Close the channels; calls under way fail."""
+        for channel in self._channels.values():
+            channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
+        """Send one request; what the helpers do."""
+        stub = getattr(self, operation.service)
+        try:
+            response: Response = getattr(stub, operation.rpc)(
+                request, timeout=self.connection.timeout_s
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        return response
+
+    # Documents and search
+    create_collection = _Bound(knowledge.create_collection)
+    get_collection = _Bound(knowledge.get_collection)
+    delete_collection = _Bound(knowledge.delete_collection)
+    upsert_documents = _Bound(knowledge.upsert_documents)
+    get_document = _Bound(knowledge.get_document)
+    list_documents = _Bound(knowledge.list_documents)
+    delete_documents = _Bound(knowledge.delete_documents)
+    search = _Bound(knowledge.search)
+    # Memory
+    append_turn = _Bound(memories.append_turn)
+    load_memory = _Bound(memories.load_memory)
+    end_session = _Bound(memories.end_session)
+    list_facts = _Bound(memories.list_facts)
+    put_fact = _Bound(memories.put_fact)
+    correct_fact = _Bound(memories.correct_fact)
+    retract_fact = _Bound(memories.retract_fact)
+    fact_history = _Bound(memories.fact_history)
+    search_episodes = _Bound(memories.search_episodes)
+    list_episodes = _Bound(memories.list_episodes)
+    get_summary = _Bound(memories.get_summary)
+    record_reading = _Bound(memories.record_reading)
+    similar_readings = _Bound(memories.similar_readings)
+    erase_user = _Bound(memories.erase_user)
+    erase_session = _Bound(memories.erase_session)
+    # Chat
+    chat = _Bound(chats.chat)
+    build_context = _Bound(chats.build_context)
+    get_run = _Bound(chats.get_run)
+    submit_feedback = _Bound(chats.submit_feedback)
+    # Models
+    embed = _Bound(models.embed)
+    rerank = _Bound(models.rerank)
+    list_models = _Bound(models.list_models)
+
+    def stream_chat(
+        self, asked: orchestrator.ChatInput, *, request_id: str | None = None
+    ) -> ChatStream:
+        """Stream the events of one chat; leaving the ``with`` block cancels what is under way."""
+        request = chats.stream_chat(asked, request_id=request_id)
+        timeout_s = self.connection.stream_timeout_s
+        return ChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+
+    def wait_job(
+        self,
+        answer: ProtoMessage,
+        *,
+        timeout_s: float = 60.0,
+        progress: Callable[[common_pb2.Job], None] | None = None,
+    ) -> common_pb2.Job:
+        """Wait for the job in an answer (of ``upsert_documents``, ``end_session``, ...).
+
+        Raises:
+            JobFailedError: it failed, was cancelled, or has not ended in time (then it goes on).
+        """
+        look = jobs.get_job(answer)
+        deadline = time.monotonic() + timeout_s
+        job: common_pb2.Job = jobs.job_of(answer)
+        for pause in jobs.pauses():
+            if progress is not None:
+                progress(job)
+            if jobs.ended(job):
+                return jobs.check(job)
+            if time.monotonic() > deadline:
+                raise jobs.late(job, timeout_s)
+            time.sleep(pause)
+            job = jobs.job_of(self.call(look, look.build(job.job_id)))
+        raise AssertionError("pauses never end")
+
+
+class ChatStream:
+    """The events of one chat, in order; the last is ``completed``."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.response: orchestrator.ChatResponse | None = None
+        """The whole answer, once ``completed`` has arrived."""
+
+    def __iter__(self) -> Iterator[orchestrator.ChatEvent]:
+        try:
+            for message in self._call:
+                if message.event.WhichOneof("event") == "completed":
+                    self.response = message.event.completed.response
+                yield message.event
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            # Leaving a loop early does not end a gRPC call by itself.
+            self._call.cancel()
+
+    def __enter__(self) -> ChatStream:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the call; the service stops working on it."""
+        self._call.cancel()
+
+
+def _channel(connection: Connection, service: str) -> grpc.Channel:
+    credentials = connection.credentials()
+    if credentials is None:
+        channel = grpc.insecure_channel(connection.uri(service), connection.options())
+    else:
+        channel = grpc.secure_channel(connection.uri(service), credentials, connection.options())
+    return grpc.intercept_channel(channel, _Defaults(connection))
+
+
+@dataclass(frozen=True)
+class _Details(grpc.ClientCallDetails):
+    """The details of a call with the client's defaults filled in."""
+
+    method: str
+    timeout: float | None
+    metadata: tuple[tuple[str, str | bytes], ...] | None
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class _Defaults(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+):
+    """Gives every call the key, a request id, and a deadline where it has none."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        """Unary calls, with the deadline of unary calls."""
+        return continuation(self._fill(details, request, self._connection.timeout_s), request)
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        """Chats, exports and job watching, with the deadline of streams."""
+        filled = self._fill(details, request, self._connection.stream_timeout_s)
+        return continuation(filled, request)
+
+    def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
+        """Imports, with the deadline of streams."""
+        filled = self._fill(details, None, self._connection.stream_timeout_s)
+        return continuation(filled, requests)
+
+    def _fill(self, details: Any, request: Any, timeout_s: float) -> _Details:
+        return _Details(
+            method=details.method,
+            timeout=timeout_s if details.timeout is None else details.timeout,
+            metadata=(*(details.metadata or ()), *self._connection.metadata(request)),
+            credentials=details.credentials,
+            wait_for_ready=details.wait_for_ready,
+            compression=details.compression,
+        )

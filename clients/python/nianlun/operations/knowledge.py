@@ -1,0 +1,151 @@
+"""Operations of the retriever: collections, documents, search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from google.protobuf.message import Message as ProtoMessage
+
+from nianlun.operations.core import operation
+from nianlun.retriever.v1 import retriever_pb2 as retriever
+from nianlun.values import Plain, new_request_id, value_map
+
+
+@operation("retriever", "CreateCollection", retriever.CreateCollectionResponse)
+def create_collection(
+    collection_id: str,
+    *,
+    display_name: str = "",
+    description: str = "",
+    default_recipe: str = "",
+    model_id: str = "",
+    request_id: str | None = None,
+) -> ProtoMessage:
+    """Create a collection. ALREADY_EXISTS when there is one of this id."""
+    return retriever.CreateCollectionRequest(
+        request_id=request_id or new_request_id(),
+        collection_id=collection_id,
+        display_name=display_name,
+        description=description,
+        default_recipe=default_recipe,
+        model_id=model_id,
+    )
+
+
+@operation("retriever", "GetCollection", retriever.GetCollectionResponse)
+def get_collection(collection_id: str) -> ProtoMessage:
+    """A collection with its counts and embedding spaces."""
+    return retriever.GetCollectionRequest(collection_id=collection_id)
+
+
+@operation("retriever", "DeleteCollection", retriever.DeleteCollectionResponse)
+def delete_collection(collection_id: str, *, request_id: str | None = None) -> ProtoMessage:
+    """Delete a collection with all that is in it."""
+    return retriever.DeleteCollectionRequest(
+        request_id=request_id or new_request_id(), collection_id=collection_id
+    )
+
+
+@operation("retriever", "UpsertDocuments", retriever.UpsertDocumentsResponse)
+def upsert_documents(
+    collection_id: str,
+    documents: Sequence[retriever.DocumentInput],
+    *,
+    request_id: str | None = None,
+) -> ProtoMessage:
+    """Store or replace documents (see ``document``); answers a job that chunks and embeds them."""
+    return retriever.UpsertDocumentsRequest(
+        request_id=request_id or new_request_id(), collection_id=collection_id, documents=documents
+    )
+
+
+@operation("retriever", "GetDocument", retriever.GetDocumentResponse)
+def get_document(
+    collection_id: str, document_id: str, *, include_text: bool = False, text_offset: int = 0
+) -> ProtoMessage:
+    """A document, with its text on request."""
+    return retriever.GetDocumentRequest(
+        collection_id=collection_id,
+        document_id=document_id,
+        include_text=include_text,
+        text_offset=text_offset,
+    )
+
+
+@operation("retriever", "ListDocuments", retriever.ListDocumentsResponse)
+def list_documents(
+    collection_id: str,
+    *,
+    filter: retriever.MetadataFilter | None = None,  # noqa: A002 - the contract's name
+    page_size: int = 0,
+    page_token: str = "",
+) -> ProtoMessage:
+    """One page of the documents of a collection."""
+    return retriever.ListDocumentsRequest(
+        collection_id=collection_id, filter=filter, page_size=page_size, page_token=page_token
+    )
+
+
+@operation("retriever", "DeleteDocuments", retriever.DeleteDocumentsResponse)
+def delete_documents(
+    collection_id: str,
+    document_ids: Sequence[str],
+    *,
+    allow_missing: bool = False,
+    request_id: str | None = None,
+) -> ProtoMessage:
+    """Delete documents with their chunks and vectors."""
+    return retriever.DeleteDocumentsRequest(
+        request_id=request_id or new_request_id(),
+        collection_id=collection_id,
+        document_ids=document_ids,
+        allow_missing=allow_missing,
+    )
+
+
+@operation("retriever", "Search", retriever.SearchResponse)
+def search(
+    query: str,
+    collection_id: str,
+    *,
+    document_ids: Sequence[str] = (),
+    filter: retriever.MetadataFilter | None = None,  # noqa: A002 - the contract's name
+    recipe: str = "",
+    top_k: int = 0,
+    explain: bool | None = None,
+    rerank: retriever.RerankOptions | None = None,
+    context: retriever.ContextOptions | None = None,
+) -> ProtoMessage:
+    """Search one collection; for several scopes or explicit legs: ``client.retriever.Search``."""
+    scope = retriever.SearchScope(
+        collection_id=collection_id, document_ids=document_ids, filter=filter
+    )
+    return retriever.SearchRequest(
+        query=query,
+        scopes=[scope],
+        recipe=recipe,
+        top_k=top_k,
+        explain=explain,
+        rerank=rerank,
+        context=context,
+    )
+
+
+def document(
+    document_id: str,
+    text: str,
+    *,
+    title: str = "",
+    content_type: retriever.ContentType.ValueType = retriever.CONTENT_TYPE_TEXT,
+    uri: str = "",
+    metadata: Mapping[str, Plain] | None = None,
+) -> retriever.DocumentInput:
+    """A document for ``upsert_documents``."""
+    return retriever.DocumentInput(
+        document_id=document_id,
+        title=title,
+        content_type=content_type,
+        text=text,
+        uri=uri,
+        metadata=value_map(metadata),
+    )

@@ -1,0 +1,1 @@
+"""Nianlun's services: four gRPC servers, their workers and what they share."""

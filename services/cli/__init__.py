@@ -1,0 +1,1 @@
+"""The command line `nianlun`: one file a group of commands."""

@@ -1,0 +1,110 @@
+"""`nianlun jobs`: background work of the retriever and of memory, dead letters included."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nianlun import Client
+from nianlun.common.v1 import common_pb2
+from nianlun.memory.v1 import memory_pb2
+from nianlun.retriever.v1 import retriever_pb2
+from nianlun.values import new_request_id
+from services.cli.calls import KeyOption, TargetOption, session
+
+app = typer.Typer(no_args_is_help=True, help="Background work: list, replay, cancel.")
+
+
+class Service(StrEnum):
+    """Services that have jobs."""
+
+    MEMORY = "memory"
+    RETRIEVER = "retriever"
+
+
+class State(StrEnum):
+    """States of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ServiceOption = Annotated[Service, typer.Option("--service", help="Whose jobs.")]
+
+
+def _of(client: Client, service: Service) -> tuple[Any, Any]:
+    """(stub, messages) of a service."""
+    if service is Service.MEMORY:
+        return client.memory, memory_pb2
+    return client.retriever, retriever_pb2
+
+
+@app.command("list")
+def list_(
+    service: ServiceOption = Service.MEMORY,
+    state: Annotated[list[State] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    kind: Annotated[str, typer.Option(help="Only this kind.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 50,
+    target: TargetOption = "",
+    key: KeyOption = "",
+) -> None:
+    """List jobs, newest first. `--state failed` are the dead letters."""
+    states = [common_pb2.JobState.Value(f"JOB_STATE_{s.value.upper()}") for s in state or []]
+    table = Table("job", "kind", "state", "done", "attempts", "error", "created")
+    with session(target, key) as client:
+        stub, messages = _of(client, service)
+        page = stub.ListJobs(messages.ListJobsRequest(states=states, kind=kind, page_size=limit))
+    for job in page.jobs:
+        table.add_row(
+            job.job_id,
+            job.kind,
+            common_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower(),
+            f"{job.done}/{job.total or '?'} {job.unit}",
+            str(job.attempts),
+            job.error.message,
+            job.create_time.ToJsonString()[:19],
+        )
+    Console().print(table)
+
+
+@app.command("replay")
+def replay(
+    job_id: Annotated[str, typer.Argument(help="A job, or `failed` for all dead letters.")],
+    service: ServiceOption = Service.MEMORY,
+    target: TargetOption = "",
+    key: KeyOption = "",
+) -> None:
+    """Queue a failed or cancelled job again."""
+    with session(target, key) as client:
+        stub, messages = _of(client, service)
+        ids = [job_id]
+        if job_id == "failed":
+            failed = messages.ListJobsRequest(states=[common_pb2.JOB_STATE_FAILED], page_size=200)
+            ids = [job.job_id for job in stub.ListJobs(failed).jobs]
+        for one in ids:
+            stub.ReplayJob(messages.ReplayJobRequest(job_id=one, request_id=new_request_id()))
+            typer.echo(f"queued {one} again")
+        if not ids:
+            typer.echo("there are no failed jobs")
+
+
+@app.command("cancel")
+def cancel(
+    job_id: str,
+    service: ServiceOption = Service.MEMORY,
+    target: TargetOption = "",
+    key: KeyOption = "",
+) -> None:
+    """Stop a job that has not ended."""
+    with session(target, key) as client:
+        stub, messages = _of(client, service)
+        stub.CancelJob(messages.CancelJobRequest(job_id=job_id, request_id=new_request_id()))
+    typer.echo(f"cancelled {job_id}")

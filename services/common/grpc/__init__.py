@@ -1,0 +1,1 @@
+"""gRPC plumbing: server, client channels, health, one interceptor a file."""

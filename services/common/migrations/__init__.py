@@ -1,0 +1,1 @@
+"""Migrations: numbered plain SQL, checksummed, run by the database's owner."""

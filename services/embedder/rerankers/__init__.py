@@ -1,0 +1,3 @@
+"""Rerankers: one file each. Pair models score query and document together; late interaction does
+not.
+"""

@@ -1,0 +1,106 @@
+"""The default reranker: late interaction over an embedding model's own token vectors. No
+download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from services.common import errors
+from services.embedder.front import Asked, Front, Ticket
+from services.embedder.late_interaction import max_sim
+from services.embedder.model import (
+    Calibration,
+    EmbeddingModel,
+    Float32,
+    InputType,
+    Kind,
+    ModelInfo,
+    Vectors,
+)
+from services.embedder.rerankers.base import Scored
+from services.embedder.scheduler.types import Priority
+from services.embedder.worker import DeviceWorker, Failure
+
+# Of the default model; see benchmarks/embed/calibrate.py.
+ANCHORS = Calibration(unrelated=0.80, relevant=0.86, exact=0.93)
+_MULTI = frozenset({Kind.MULTI_VECTOR})
+
+
+class LateInteractionReranker:
+    """Embeds query and documents through the scheduler and its cache, then scores in numpy."""
+
+    def __init__(
+        self,
+        id_: str,
+        model: EmbeddingModel,
+        worker: DeviceWorker,
+        front: Front,
+        calibration: Calibration,
+    ) -> None:
+        self._model = model
+        self._front = front
+        self.worker = worker
+        self.lane = f"embed:{model.info.id}"
+        self._info = replace(
+            model.info,
+            id=id_,
+            backend="late-interaction",
+            dimensions=0,
+            supported_dimensions=(),
+            kinds=frozenset(),
+            can_rerank=True,
+            calibration=calibration,
+            multi_vector_codec="",
+            multi_vector_dimensions=0,
+            multi_vector_max_vectors=0,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        """The embedding model's description, as a reranker."""
+        return self._info
+
+    async def score(self, query: str, documents: Sequence[str], deadline: float) -> Scored:
+        """Mean over the query's tokens of the best cosine among a document's tokens."""
+        question = await self._embed([query], InputType.QUERY, deadline, partial=False)
+        slot = question.slots[0]
+        if slot is None or not isinstance(slot.outcome, Vectors):
+            raise errors.model_unavailable(self._info.id, "the query could not be embedded")
+        rows = slot.outcome.token_vectors
+        assert rows is not None
+        answer = await self._embed(documents, InputType.DOCUMENT, deadline, partial=True)
+        found: dict[int, Float32] = {}
+        failures: dict[int, Failure] = {}
+        for at, done in enumerate(answer.slots):
+            if done is None:
+                continue
+            if isinstance(done.outcome, Vectors) and done.outcome.token_vectors is not None:
+                found[at] = done.outcome.token_vectors
+            elif isinstance(done.outcome, Failure) and done.outcome.reason != "DEADLINE_EXCEEDED":
+                failures[at] = done.outcome
+        scores = max_sim(rows, list(found.values())).tolist()
+        return Scored(
+            dict(zip(found, scores, strict=True)),
+            failures,
+            question.forward_s + answer.forward_s,
+        )
+
+    async def _embed(
+        self, texts: Sequence[str], input_type: InputType, deadline: float, partial: bool
+    ) -> Ticket:
+        return await self._front.embed(
+            self._model,
+            self.worker,
+            Asked(
+                texts=texts,
+                input_type=input_type,
+                kinds=_MULTI,
+                max_tokens=self._info.max_tokens,
+                deadline=deadline,
+                # Someone waits for a reranking, whatever the type of its texts.
+                priority=Priority.QUERY,
+                partial=partial,
+            ),
+        )

@@ -1,0 +1,1 @@
+"""The local stack: an embedded PostgreSQL and all processes of the Procfile, under one owner."""

@@ -1,0 +1,113 @@
+"""`python -m services.local serve|stop`: the local stack on a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from services.local.errors import LocalError
+from services.local.home import Home, StackInfo, default_home
+from services.local.stack import launch
+
+_STOP_S = 45.0
+
+
+def serve(console: Console) -> int:
+    """Start the stack, print how to call it, stay until Ctrl-C; the exit code."""
+    stop_asked = False
+
+    def ask(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal stop_asked
+        if stop_asked:  # the second time: no more patience
+            raise KeyboardInterrupt
+        stop_asked = True
+        stack.terminate()
+
+    home = default_home()
+    try:
+        with launch(home, terminal=True, report=console.print) as stack:
+            signal.signal(signal.SIGINT, ask)
+            signal.signal(signal.SIGTERM, ask)
+            console.print(_banner(stack.info, home))
+            code = stack.wait()
+    except LocalError as error:
+        console.print(f"[red]nianlun cannot start:[/red] {error}", highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if not stop_asked:
+        console.print(f"[red]a process of the stack ended[/red]; its log: {home.log}")
+        return code or 1
+    console.print("stopped")
+    return 0
+
+
+def stop(home: Home, console: Console) -> int:
+    """Ask the stack that owns this folder to end, and wait for it."""
+    info = home.read_info()
+    if info is None or not psutil.pid_exists(info.pid):
+        console.print("no stack is running here")
+        return 0
+    try:
+        os.kill(info.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return 0
+    deadline = time.monotonic() + _STOP_S
+    while psutil.pid_exists(info.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    gone = not psutil.pid_exists(info.pid)
+    console.print("stopped" if gone else f"process {info.pid} has not ended yet")
+    return 0 if gone else 1
+
+
+def _banner(info: StackInfo, home: Home) -> Panel:
+    table = Table.grid(padding=(0, 2))
+    for name, target in info.targets.items():
+        table.add_row(name, target, "gRPC, with reflection and health")
+    table.add_row("gateway", info.gateway, "OpenAI-compatible HTTP, console at /")
+    table.add_row(
+        "key", str(home.key), f"of tenant {info.tenant}; header: Authorization: Bearer KEY"
+    )
+    table.add_row("log", info.log, "")
+    table.add_row("", "", "")
+    shown = _relative(home.key)
+    table.add_row("curl", f"curl {info.gateway}/v1/chat/completions \\", "")
+    table.add_row("", f'  -H "Authorization: Bearer $(cat {shown})" \\', "")
+    table.add_row("", "  -H 'Content-Type: application/json' \\", "")
+    table.add_row(
+        "", """  -d '{"model": "nianlun", "messages": [{"role": "user", "content": "你好"}]}'""", ""
+    )
+    table.add_row("python", "from nianlun import Client; client = Client.local()", "")
+    return Panel(table, title="Nianlun is up; Ctrl-C drains and stops", expand=False)
+
+
+def _relative(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def main() -> None:
+    """Run one command."""
+    console = Console(highlight=False)
+    command = sys.argv[1:] or ["serve"]
+    if command == ["serve"]:
+        sys.exit(serve(console))
+    if command == ["stop"]:
+        sys.exit(stop(default_home(), console))
+    console.print("usage: python -m services.local serve|stop")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`make demo`: the whole path on real input, checked by itself."""

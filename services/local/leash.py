@@ -1,0 +1,38 @@
+"""Children that end with their parent, however it ends.
+
+On Linux the kernel signals a child when the thread that started it is gone (``PR_SET_PDEATHSIG``).
+Elsewhere only an orderly end reaches the children, and the next start removes what was left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(signum: signal.Signals) -> None:
+    """Ask the kernel to send ``signum`` to this process when its parent ends; Linux only."""
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+
+
+def leashed(signum: signal.Signals) -> Callable[[], None]:
+    """A ``preexec_fn`` for subprocess: the child gets ``signum`` when this process ends.
+
+    Must be called in the thread that starts the child, and only where no other thread holds locks.
+    """
+    parent = os.getpid()
+
+    def prepare() -> None:
+        die_with_parent(signum)
+        if os.getppid() != parent:  # it ended between the fork and the line above
+            os.kill(os.getpid(), signum)
+
+    return prepare

@@ -1,0 +1,179 @@
+"""Write an extraction: facts meet the profile, notes meet the notes, inside one transaction.
+
+The caller holds the user's row lock. Whatever rests on a turn that is no longer there is dropped: an
+erasure that came first has won.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from services.common.db import Connection
+from services.memory import profile
+from services.memory.domain import Candidate, Extraction, Note, Source
+from services.memory.profile import tombstone_hash, user_hash, value_key
+from services.memory.store import episodes as episode_store
+from services.memory.store import facts as fact_store
+from services.search import TOK_VERSION, tokenize
+
+NEAR_DUPLICATE = 0.9
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What an extraction changed."""
+
+    facts: int = 0
+    merged: int = 0
+    notes: int = 0
+    buried: int = 0
+
+
+async def apply(
+    conn: Connection, tenant_id: str, user_id: str, extraction: Extraction, alive: set[str]
+) -> Applied:
+    """Write what rests on turns in `alive`. Returns counts."""
+    candidates = [c for c in extraction.candidates if c.turn_id in alive]
+    candidates.sort(key=lambda c: (c.event_time, c.turn_id))
+    facts = merged = notes = buried = 0
+    killed = await _tombstones(conn, tenant_id, user_id, candidates, extraction.notes)
+    for candidate in candidates:
+        stone = killed.get(fact_hash(tenant_id, user_id, candidate.attribute, candidate.value))
+        if stone is not None and candidate.event_time <= stone:
+            buried += 1
+        elif await put_fact(conn, user_id, candidate):
+            facts += 1
+        else:
+            merged += 1
+    known = await episode_store.keyed(conn, user_id) if extraction.notes else []
+    for note in extraction.notes:
+        kept = _alive_note(note, alive, killed, tenant_id, user_id)
+        if kept is None:
+            buried += 1
+            continue
+        await put_note(conn, user_id, kept, known)
+        notes += 1
+    return Applied(facts, merged, notes, buried)
+
+
+def fact_hash(tenant_id: str, user_id: str, attribute: str, value: str) -> str:
+    """Tombstone hash of an attribute's value."""
+    return tombstone_hash(tenant_id, user_id, f"fact:{attribute}", value)
+
+
+def note_hashes(tenant_id: str, user_id: str, note: str, turn_ids: Sequence[str]) -> list[str]:
+    """Tombstone hashes of a note: its text, and each turn it was made from."""
+    return [
+        tombstone_hash(tenant_id, user_id, "note", note),
+        *(tombstone_hash(tenant_id, user_id, "note_of_turn", t) for t in turn_ids),
+    ]
+
+
+async def _tombstones(
+    conn: Connection,
+    tenant_id: str,
+    user_id: str,
+    candidates: Sequence[Candidate],
+    notes: Sequence[Note],
+) -> dict[str, datetime]:
+    hashes = [fact_hash(tenant_id, user_id, c.attribute, c.value) for c in candidates]
+    for note in notes:
+        ids = [s.turn_id for s in note.sources]
+        hashes += note_hashes(tenant_id, user_id, note.note, ids)
+    if not hashes:
+        return {}
+    return await fact_store.tombstoned(conn, user_hash(tenant_id, user_id), hashes)
+
+
+def _alive_note(
+    note: Note, alive: set[str], killed: dict[str, datetime], tenant_id: str, user_id: str
+) -> Note | None:
+    """The note with the sources that are left; None when none is or it was deleted before."""
+    text_hash, *turn_hashes = note_hashes(
+        tenant_id, user_id, note.note, [s.turn_id for s in note.sources]
+    )
+    if any(h in killed for h in turn_hashes):
+        return None
+    stone = killed.get(text_hash)
+    if stone is not None and note.event_time <= stone:
+        return None
+    sources = tuple(s for s in note.sources if s.turn_id in alive)
+    # A note over several turns of which one is gone may tell what that one said.
+    return replace(note, sources=sources) if len(sources) == len(note.sources) else None
+
+
+async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool:
+    """Let a candidate change the profile; True when a new record was added."""
+    timeline = await fact_store.timeline(conn, user_id, candidate.attribute)
+    other = profile.opposite(candidate.attribute)
+    opposites = await fact_store.timeline(conn, user_id, other) if other else []
+    plan = profile.plan(candidate, timeline, opposites)
+    for close in plan.closes:
+        await fact_store.close(conn, user_id, close.fact_id, close.valid_to, close.state)
+    source = Source(candidate.turn_id, candidate.session_id, candidate.quote, candidate.event_time)
+    if plan.merge_into is not None:
+        if plan.earlier_start is not None:
+            await fact_store.start_earlier(conn, user_id, plan.merge_into, plan.earlier_start)
+        if candidate.turn_id:
+            await fact_store.add_source(conn, user_id, plan.merge_into, source)
+        return False
+    if plan.insert is None:
+        return False
+    fact_id = await fact_store.insert(
+        conn, user_id, candidate, value_key(candidate.value),
+        profile.cardinality_of(candidate.attribute, candidate.cardinality),
+        plan.insert.state, plan.insert.valid_from, plan.insert.valid_to,
+    )  # fmt: skip
+    if candidate.turn_id:
+        await fact_store.add_source(conn, user_id, fact_id, source)
+    return True
+
+
+async def put_note(
+    conn: Connection, user_id: str, note: Note, known: list[tuple[str, str, list[str]]]
+) -> str:
+    """Add a note, or give a note that says the same its sources; returns the note's id.
+
+    `known` (id, text, terms) gains the new one, so that notes of one pass are compared too.
+    """
+    terms = note_terms(note)
+    episode_id = _near_duplicate(note.note, terms, known)
+    if episode_id is None:
+        key = value_key(note.note)
+        episode_id = await episode_store.insert(conn, user_id, note, key)
+        await episode_store.set_terms(conn, user_id, "episode", episode_id, TOK_VERSION, terms)
+        known.append((episode_id, note.note, terms))
+    else:
+        await episode_store.touch(conn, user_id, episode_id, note.event_time)
+    for source in note.sources:
+        await episode_store.add_source(conn, user_id, episode_id, source)
+    return episode_id
+
+
+def note_terms(note: Note) -> list[str]:
+    """Terms under which a note is found: its words, its day, the days it is about."""
+    days = f"{note.event_time:%Y-%m-%d}"
+    if note.about_from is not None:
+        days += f" {note.about_from:%Y-%m-%d}"
+    return tokenize(f"{note.note}\n{days}")
+
+
+def _near_duplicate(
+    text: str, terms: Sequence[str], known: Sequence[tuple[str, str, list[str]]]
+) -> str | None:
+    """A note with the same words; never one whose numbers differ (16 is not 18)."""
+    mine = {t for t in terms if not t.startswith("@")}
+    numbers = set(_DIGITS.findall(text))
+    for episode_id, other, other_terms in known:
+        theirs = {t for t in other_terms if not t.startswith("@")}
+        union = mine | theirs
+        if not union or numbers != set(_DIGITS.findall(other)):
+            continue
+        # Short notes differ in one word and mean something else.
+        if len(mine & theirs) / len(union) >= (NEAR_DUPLICATE if len(union) >= 12 else 1.0):
+            return episode_id
+    return None

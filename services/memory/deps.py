@@ -1,0 +1,81 @@
+"""What the use cases stand on, put together once by the composition root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from services.common.db import Connection, Database
+from services.common.jobs import Jobs
+from services.memory import index as indexes
+from services.memory.embedding import Embedder
+from services.memory.index import IndexCache, UserIndex
+from services.memory.profile import user_hash
+from services.memory.settings import MemorySettings
+from services.memory.store import episodes as episode_store
+from services.memory.store import turns as turn_store
+
+SCHEMA = "memory"
+_BUILD_IN_THREAD = 400
+
+
+def utc_now() -> datetime:
+    """The current instant."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Deps:
+    """Dependencies of the use cases. `wake` tells the worker of committed jobs; `now` is the clock."""
+
+    settings: MemorySettings
+    db: Database
+    jobs: Jobs
+    embedder: Embedder
+    cache: IndexCache
+    wake: Callable[[], None] = field(default=lambda: None)
+    now: Callable[[], datetime] = field(default=utc_now)
+
+    async def load_index(
+        self,
+        conn: Connection,
+        tenant_id: str,
+        user_id: str,
+        kind: str,
+        version: tuple[int, ...],
+        model_id: str,
+    ) -> UserIndex:
+        """The index of a user's notes ("episode") or turns ("turn"), of exactly `version`.
+
+        `conn` is only used when the cache does not have it. Building a large one leaves the loop free.
+        """
+        cached = self.cache.get(tenant_id, user_id, kind, version, model_id)
+        if cached is not None:
+            return cached
+        limit = self.settings.index_items
+        vectors = await episode_store.vectors(conn, user_id, kind, model_id) if model_id else {}
+        build: Callable[[], UserIndex]
+        if kind == "episode":
+            notes = await episode_store.indexed(conn, user_id, limit)
+            build = partial(indexes.of_episodes, version, model_id, notes, vectors)
+            size = len(notes)
+        else:
+            turns = await turn_store.indexed(conn, user_id, limit)
+            build = partial(indexes.of_turns, version, model_id, turns, vectors)
+            size = len(turns)
+        made = await asyncio.to_thread(build) if size > _BUILD_IN_THREAD else build()
+        self.cache.put(tenant_id, user_id, kind, made)
+        return made
+
+
+def lock_of(tenant_id: str, user_id: str) -> str:
+    """Jobs of one user never run at the same time. A hash: queues must not name users."""
+    return f"user:{user_hash(tenant_id, user_id)[:32]}"
+
+
+def session_key(tenant_id: str, user_id: str, session_id: str) -> str:
+    """Deduplication key of work on one session."""
+    return user_hash(tenant_id, f"{user_id}\x1f{session_id}")[:32]

@@ -1,0 +1,86 @@
+"""Sentences, languages and moods of user text, as far as extraction needs them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_SENTENCE: Final = re.compile(r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|\.(?=\s|$)|\Z)", re.DOTALL)
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_QUESTION: Final = re.compile(
+    r"[?？]\s*$|(?:吗|呢|么|嘛|吧)[?？]\s*$|(?:吗|么)[。!！]?\s*$|^(?:是不是|有没有|能不能|可不可以|要不要|会不会|为什么|怎么|如何)"
+)
+_HYPOTHETICAL: Final = re.compile(
+    r"\b(?:if i|if we|were i|suppose|imagine|let'?s say|pretend|for example|e\.g\.|what if|would i|should i"
+    r"|could i|i might|maybe i|perhaps i|i wish i|i would (?:be|have)|i'd (?:be|have)|hypothetically|in theory)\b"
+    r"|如果我|要是我|假如我|假设我|假设|比如我|例如|打个比方|万一我|我要是|我如果|倘若|也许我|我可能会|我或许|想象一下",
+    re.IGNORECASE,
+)
+_REPORTED: Final = re.compile(
+    r"\b(?:he|she|they|my \w+|[A-Z][a-z]+) (?:said|says|told me|claims?|wrote|asked)\b[^.]{0,12}[\"“'‘,:]"
+    r"|\b(?:you|the assistant) (?:said|told me|mentioned)\b"
+    r"|(?:他|她|他们|别人|朋友|同事|老板|妈妈|爸爸|老师|领导|客户|你)(?:们)?(?:跟我)?(?:说|讲|问|告诉我|提到)(?:过)?\s*[:：，,“\"「]",
+    re.IGNORECASE,
+)
+_SMALL_TALK: Final = re.compile(
+    r"^(?:hi|hello|hey|thanks?(?: you)?(?: (?:so|very) much| a lot)?|thx|ok(?:ay)?|great|nice|cool|bye|good (?:morning"
+    r"|night|evening)|sure|yes|no|got it|sounds good|perfect|lol"
+    r"|你好|您好|嗨|在吗|谢谢(?:你|您|啦|了)?|多谢|好的?|好吧|行|可以|嗯+|哦+|明白了?|知道了|收到|再见|拜拜|早上好|晚安|哈+|没事|不客气|对|是的?)"
+    r"[\s.!！。~～,，]*$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence with its mark, and whether it asserts something."""
+
+    text: str
+    question: bool
+    hypothetical: bool
+    reported: bool
+
+    @property
+    def asserts(self) -> bool:
+        """True for a plain statement of the speaker."""
+        return not (self.question or self.hypothetical or self.reported)
+
+
+def language_of(text: str) -> str:
+    """ "zh" when a noticeable part of the letters is Han, else "en"."""
+    han = len(_HAN.findall(text))
+    latin_words = len(re.findall(r"[A-Za-z]+", text))
+    return "zh" if han and han * 2 >= latin_words else "en"
+
+
+def sentences(text: str) -> list[Sentence]:
+    """Sentences of `text` in order, blank ones left out."""
+    out: list[Sentence] = []
+    for match in _SENTENCE.finditer(text):
+        piece = match.group().strip()
+        if piece:
+            out.append(
+                Sentence(
+                    piece,
+                    question=bool(_QUESTION.search(piece)),
+                    hypothetical=bool(_HYPOTHETICAL.search(piece)),
+                    reported=bool(_REPORTED.search(piece)),
+                )
+            )
+    return out
+
+
+def is_small_talk(text: str) -> bool:
+    """Greetings, thanks and other text that is not worth a note."""
+    return len(text.strip()) < 2 or bool(_SMALL_TALK.match(text.strip()))
+
+
+def clip(text: str, limit: int) -> str:
+    """`text` on one line and at most `limit` characters, cut at a mark or word where there is one."""
+    flat = re.sub(r"\s+", " ", text).strip()
+    if len(flat) <= limit:
+        return flat
+    head = flat[: limit - 1]
+    cut = max(head.rfind(mark) for mark in "，。；,;、 .")
+    return (head[:cut] if cut >= limit // 2 else head).rstrip("，。；,;、 .") + "…"

@@ -1,0 +1,1 @@
+"""Prompts as modules: pure functions from data to messages, with golden tests."""

@@ -1,0 +1,86 @@
+"""Readings: earlier documents like a text, weighted by feedback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from services.common.db import Connection
+from services.memory.domain import Reading
+from services.memory.recall import calibration_of
+from services.memory.store import episodes as vector_store
+from services.memory.store import readings as store
+from services.search.bm25 import RamIndex
+from services.search.types import FloatArray
+
+USEFUL: Final = 1.25
+NOT_USEFUL: Final = 0.75
+_MAX_READINGS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class ReadingHit:
+    """A reading with score = similarity x weight; similarity in [0, 1]."""
+
+    reading: Reading
+    similarity: float
+    score: float
+
+
+def title_of(title: str, metadata: dict[str, object], document_id: str) -> str:
+    """Title, else metadata "title", "file_name", else the id, else "current document"."""
+    for found in (title, metadata.get("title"), metadata.get("file_name"), document_id):
+        if isinstance(found, str) and found.strip():
+            return found.strip()[:500]
+    return "current document"
+
+
+async def similar(
+    conn: Connection,
+    user_id: str,
+    text: str,
+    model_id: str,
+    vector: FloatArray | None,
+    without_document: str,
+    top_k: int,
+) -> list[ReadingHit]:
+    """Earlier readings like `text`, best first; those without a vector are judged by words."""
+    rows = [
+        r for r in await store.page(conn, user_id, None, _MAX_READINGS)
+        if r.document_id != without_document
+    ]  # fmt: skip
+    if not rows:
+        return []
+    vectors = (
+        await vector_store.vectors(conn, user_id, "reading", model_id) if vector is not None else {}
+    )
+    return rank(rows, text, model_id, vector, vectors, top_k)
+
+
+def rank(
+    rows: list[Reading],
+    text: str,
+    model_id: str,
+    vector: FloatArray | None,
+    vectors: dict[str, FloatArray],
+    top_k: int,
+) -> list[ReadingHit]:
+    """Similarity is the better of calibrated cosine and word coverage. Pure."""
+    calibration = calibration_of(model_id)
+    span = calibration.dense_high - calibration.dense_low
+    index = RamIndex.of_texts((r.document_id, f"{r.title}\n{r.summary}") for r in rows)
+    leg = index.leg(text, len(rows))
+    hits: list[ReadingHit] = []
+    for reading in rows:
+        coverage = leg.scores.get(reading.document_id, 0.0) / (leg.query_weight or 1.0)
+        similarity = min(max(coverage, 0.0), 1.0)
+        mine = vectors.get(reading.reading_id)
+        if vector is not None and mine is not None and mine.shape == vector.shape:
+            cosine = (float(np.dot(mine, vector)) - calibration.dense_low) / span
+            similarity = max(similarity, min(max(cosine, 0.0), 1.0))
+        if similarity > 0.0:
+            hits.append(ReadingHit(reading, similarity, similarity * reading.weight))
+    hits.sort(key=lambda h: (-h.score, h.reading.document_id))
+    return hits[:top_k]

@@ -1,0 +1,131 @@
+"""Instruction-like text that must never become memory to follow, in both languages and disguises.
+
+A rule needs an act against the system (ignore, override, reveal) AND its object (instructions, safety
+rules, the system prompt, a secret with a destination): "ignore the noise in the data" has only the
+act. Disguises are undone before the rules look: full-width forms, zero-width and combining
+characters, look-alike letters, letters spaced out, base64 and percent encoding, reversed text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import unicodedata
+from typing import Final
+from urllib.parse import unquote
+
+_HOMOGLYPHS: Final = str.maketrans(
+    "аеорсухіјѕԁӏһкмтвнαεορτυνικΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТУХІ",
+    "aeopcyxijsdlhkmtbnaeoptuviKABEZHIKMNOPTYXABEKMHOPCTYXI",
+)
+_LEET: Final = str.maketrans("013457@$", "oieastas")
+
+_EN_ACT: Final = r"(?:ignor\w*|disregard\w*|forget|overrid\w*|bypass\w*|circumvent\w*|discard|drop|violate|break|disobey|do not (?:follow|obey)|don'?t (?:follow|obey)|stop (?:following|obeying)|disable|turn off|skip)"
+_EN_OWN: Final = r"(?:all|any|every|your|the system|system|previous|prior|above|earlier|preceding|foregoing|original|initial|existing|safety|security|content|hidden|these|those|built-?in|developer'?s?)"
+_EN_OBJECT: Final = r"(?:instruction\w*|rules?|prompts?|guideline\w*|guardrail\w*|polic(?:y|ies)|restriction\w*|constraint\w*|directive\w*|safeguard\w*|safety (?:measures|checks?|filters?)|programming|content filters?|moderation)"
+_EN_SECRET: Final = r"(?:api[ _-]?keys?|passwords?|credentials?|secrets?|access tokens?|auth tokens?|private keys?|system prompts?|hidden prompts?|initial instructions|env(?:ironment)? variables)"
+_EN_SEND: Final = r"(?:send|post|upload|forward|email|mail|leak|exfiltrate|transmit|submit|reveal|print|show|output|repeat|disclose|dump|tell me|give me|share|append)"
+_ZH_ACT: Final = r"(?:忽略|无视|忘记|忘掉|忘了|抛弃|抛开|绕过|绕开|违反|违背|不要遵守|不再遵守|不遵守|不必遵守|无需遵守|别遵守|不要理会|别理会|不用管|别管|跳过|解除|取消|关闭|推翻|覆盖|丢弃|删掉|清除|停用|突破)"
+_ZH_OWN: Final = r"(?:所有|全部|一切|任何|之前|以前|先前|此前|上面|以上|上述|前面|前述|原有|原来|现有|你的|系统|开发者|安全|内容|隐藏|那些|这些|预设|内置)"
+_ZH_OBJECT: Final = r"(?:指令|指示|规则|规定|提示词|提示语|系统提示|设定|限制|约束|准则|政策|策略|命令|审查|过滤|防护|护栏|安全机制|安全检查|安全协议)"
+_ZH_SECRET: Final = r"(?:api ?key|api ?密钥|密钥|密码|口令|令牌|凭证|凭据|token|系统提示词?|系统指令|初始指令|隐藏指令|环境变量)"
+_ZH_SEND: Final = r"(?:发送|发给|发到|发往|上传|转发|泄露|透露|告诉我|输出|打印|显示|展示|提交|寄到|交出|复述|贴出|公开)"
+
+_PATTERNS: Final = tuple(
+    re.compile(p, re.IGNORECASE | re.DOTALL)
+    for p in (
+        # Ignore + whose + instructions.
+        rf"\b{_EN_ACT}\b[^.!?\n]{{0,30}}?\b{_EN_OWN}\b[^.!?\n]{{0,40}}?\b{_EN_OBJECT}\b",
+        rf"\b{_EN_ACT}\s+(?:everything|anything|all|what)\b[^.!?\n]{{0,20}}\b(?:above|before|previously|you were told|you have been told|i said before|prior)\b",
+        rf"{_ZH_ACT}[^。！？\n]{{0,8}}?{_ZH_OWN}[^。！？\n]{{0,10}}?{_ZH_OBJECT}",
+        rf"(?:把|将){_ZH_OWN}[^。！？\n]{{0,8}}?{_ZH_OBJECT}[^。！？\n]{{0,6}}?(?:都|全)?{_ZH_ACT}",
+        rf"{_ZH_OWN}[^。！？\n]{{0,4}}?{_ZH_OBJECT}[^。！？\n]{{0,4}}?(?:作废|失效|无效|不再有效|不再适用|都不算|不用遵守)",
+        rf"\b(?:all|any|your|previous|prior|safety)\b[^.!?\n]{{0,20}}\b{_EN_OBJECT}\b[^.!?\n]{{0,20}}\b(?:no longer apply|do(?:es)? not apply|are (?:now )?(?:void|null|cancelled|suspended|lifted))\b",
+        # Secrets with an act of handing them over.
+        rf"\b{_EN_SEND}\b[^.!?\n]{{0,30}}?\b(?:the|your|all|any|user'?s?|our)\b[^.!?\n]{{0,20}}?\b{_EN_SECRET}\b(?=[^.\n]{{0,60}}(?:https?://|\bto (?:me|this|the following)\b|@)|[^.\n]{{0,10}}\b(?:verbatim|word for word)\b)",
+        r"\b(?:reveal|print|show|output|repeat|disclose|dump|leak|tell me|give me)\b[^.!?\n]{0,20}?\b(?:your|the|full|entire|hidden)\b[^.!?\n]{0,20}?\b(?:system prompt|hidden prompt|initial instructions|hidden instructions|developer message)",
+        rf"\b{_EN_SEND}\b[^.!?\n]{{0,40}}?\b(?:conversation|chat history|memor(?:y|ies)|user data|contacts|messages)\b[^.\n]{{0,30}}\bto\b[^.\n]{{0,15}}(?:https?://|\S+@\S+)",
+        rf"{_ZH_SEND}[^。！？\n]{{0,8}}?(?:你的|你们的|全部|所有|完整的?|用户的?|系统的?)[^。！？\n]{{0,8}}?{_ZH_SECRET}",
+        rf"(?:把|将)[^。！？\n]{{0,12}}?(?:{_ZH_SECRET}|对话记录|聊天记录|用户数据|用户信息|记忆)[^。！？\n]{{0,8}}?(?:发送|发给|发到|发往|上传|转发|泄露|提交|寄到|告诉|输出|打印)[^。！？\n]{{0,16}}?(?:https?://|http|\S+@|我|外部|第三方|这个地址|服务器)",
+        rf"(?:https?://\S+)[^。！？\n]{{0,20}}{_ZH_SEND}[^。！？\n]{{0,10}}{_ZH_SECRET}",
+        # New identity without limits.
+        r"\b(?:you are now|from now on,? you(?: are|'re)|act as|pretend (?:to be|you are|you're|that you)|behave as|roleplay as|become)\b[^.!?\n]{0,40}\b(?:dan\b|do anything now|unrestricted|unfiltered|uncensored|jailbroken|no (?:restrictions?|rules?|limits?|filters?)|without (?:any )?(?:restrictions?|rules?|limits?|filters?|ethics)|evil|developer mode|god mode|admin(?:istrator)? mode|root mode)",
+        r"\b(?:enable|enter|activate|switch to|turn on)\b[^.!?\n]{0,12}\b(?:developer|dan|god|jailbreak|debug override|unrestricted|sudo)\s+mode\b",
+        r"(?:你现在是|从现在开始?,?，?你(?:就)?是|从现在起,?，?你(?:就)?是|扮演|假装(?:你)?是?|假设你是?|进入|开启|启用|切换到|激活)[^。！？\n]{0,16}?(?:没有(?:任何)?(?:限制|规则|约束|道德)|不受(?:任何)?(?:限制|约束|规则)|无限制|无审查|不受审查|越狱|开发者模式|上帝模式|dan ?模式|管理员模式|超级管理员|邪恶)",
+        r"\bfrom now on\b[^.!?\n]{0,40}\b(?:obey|comply with|execute|follow)\b[^.!?\n]{0,20}\b(?:every|all|any|only)\b[^.!?\n]{0,20}\b(?:command|order|instruction|request)s?\b[^.!?\n]{0,40}\b(?:without|regardless|no matter|question)",
+        r"(?:从现在(?:开始|起)|以后|今后)[^。！？\n]{0,10}?(?:无条件|绝对|必须)(?:服从|执行|听从|遵从|照做)",
+        r"\b(?:do not|don'?t|never)\s+(?:tell|inform|warn|alert|mention (?:this|it) to)\s+(?:the )?(?:user|anyone|your developers?|admins?)\b[^.!?\n]{0,60}\b(?:and|but|then|while|instead)\b",
+        r"(?:不要|别|不许|不得)(?:告诉|告知|提醒|通知|让)[^。！？\n]{0,6}?(?:用户|管理员|开发者|任何人)[^。！？\n]{0,12}?(?:并|然后|同时|直接|悄悄|知道)",
+        # Forged structure of a prompt.
+        r"<\|?(?:im_start|im_end|system|endoftext|start_header_id)\|?>|\[/?INST\]|<<SYS>>|<\/?(?:system|developer)(?:[ -](?:prompt|message))?>",
+        r"(?:^|\n)\s*(?:#{1,6}\s*|\*{2}|\[)?(?:new |updated |override )?(?:system|developer)(?: prompt| message| instructions?| override| update)?\]?\*{0,2}\s*[:：]\s*\S.{0,120}?\b(?:you (?:must|are|will|should|may)|ignore|always|never|from now)",
+        r"(?:^|\n|[。！？；])\s*(?:#{1,6}\s*|【|\[)?(?:新的?|更新后?的?|最新)?(?:系统|开发者)(?:提示词?|指令|消息|通知|更新|命令)(?:】|\])?\s*[:：].{0,60}?(?:你必须|你现在|你将|必须|忽略|永远|从现在|始终|不得)",
+        r"\b(?:override|disable|remove|lift|turn off|deactivate)\b[^.!?\n]{0,12}\b(?:your|all|the)\b[^.!?\n]{0,12}\b(?:safety|security|content|ethical|moral)\b[^.!?\n]{0,15}\b(?:filters?|rules?|protocols?|settings?|guidelines?|checks?|limits?|restrictions?)\b",
+        r"(?:关闭|禁用|解除|停用|去掉|移除|取消)[^。！？\n]{0,6}?(?:你的?|所有|全部)[^。！？\n]{0,6}?(?:安全|内容|道德|伦理|审查)(?:过滤|限制|规则|检查|机制|审核|设置)?",
+        r"\b(?:add|save|store|write|put|remember|memori[sz]e)\b[^.!?\n]{0,30}\b(?:to|in|into|as)\b[^.!?\n]{0,12}\b(?:your )?(?:long[- ]term )?memory\b[^.!?\n]{0,60}\b(?:always|never|must|ignore|whenever|every time)\b[^.!?\n]{0,60}(?:https?://|recommend|send|visit|click|transfer|run)",
+        r"(?:记住|写入(?:你的)?记忆|存入(?:你的)?记忆|保存到(?:你的)?记忆)[^。！？\n]{0,12}?(?:以后|今后|每次|永远|始终|从现在)[^。！？\n]{0,24}?(?:都(?:要|必须|得)|必须)[^。！？\n]{0,16}?(?:https?://|转账|汇款|点击|访问|执行|运行|下载)",
+        r"\b(?:run|execute|eval)\b[^.!?\n]{0,20}(?:\brm -rf\b|\bcurl\b[^\n]{0,60}\|\s*(?:ba)?sh|\bsudo\b|\bdrop table\b)[^\n]{0,80}\b(?:without|silently|whenever|always|every)",
+        r"(?:解除|摆脱|不受)[^。！？\n]{0,6}?(?:安全|伦理|道德|审查)[^。！？\n]{0,4}?(?:限制|约束|规则|束缚)",
+    )
+)
+# Compared with all spaces and separators gone, which undoes "i g n o r e" and "忽·略".
+_SQUEEZED: Final = tuple(
+    re.compile(p)
+    for p in (
+        r"(?:ignore|disregard|forget|override|bypass)(?:all|any|your|the|my|of|previous|prior|above|earlier|safety|system|preceding){1,4}(?:instructions?|rules?|prompts?|guidelines?|policies|restrictions?)",
+        rf"{_ZH_ACT}(?:掉|了|你|的|所有|全部|一切|任何|之前|以前|先前|上面|以上|前面|系统|安全|内容){{1,6}}{_ZH_OBJECT}",
+        r"(?:reveal|print|show|repeat|send)(?:me)?(?:the|your|full|hidden){1,3}systemprompt",
+    )
+)
+_BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{16,}={0,2}(?![A-Za-z0-9+/=_-])")
+_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){16,}(?![0-9A-Za-z])")
+_MAX_CHARACTERS: Final = 40_000
+
+
+def _visible(text: str) -> str:
+    """NFKC with format, combining and control characters out and look-alikes folded."""
+    folded = unicodedata.normalize("NFKC", text)
+    kept = "".join(
+        c for c in folded if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Mn", "Cc", "Co"}
+    )
+    return kept.translate(_HOMOGLYPHS)
+
+
+def _decoded(text: str) -> list[str]:
+    """What base64, hex and percent runs of the text say, where that is readable text."""
+    out: list[str] = []
+    for match in _BASE64.finditer(text):
+        run = match.group().rstrip("=").replace("-", "+").replace("_", "/")
+        try:
+            raw = base64.b64decode(run + "=" * (-len(run) % 4), validate=True)
+            out.append(raw.decode("utf-8"))
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    for match in _HEX.finditer(text):
+        try:
+            out.append(bytes.fromhex(match.group()).decode("utf-8"))
+        except UnicodeDecodeError:
+            continue
+    if text.count("%") >= 3:
+        unquoted = unquote(text)
+        if unquoted != text:
+            out.append(unquoted)
+    return out
+
+
+def _matches(text: str) -> bool:
+    if any(p.search(text) for p in _PATTERNS):
+        return True
+    squeezed = re.sub(r"[\W_]+", "", text).casefold()
+    if any(p.search(squeezed) for p in _SQUEEZED):
+        return True
+    return any(p.search(squeezed.translate(_LEET)) for p in _SQUEEZED[:1])
+
+
+def is_injection(text: str) -> bool:
+    """Whether `text` tries to instruct the system instead of telling something about its user."""
+    seen = _visible(text[:_MAX_CHARACTERS])
+    if _matches(seen) or _matches(seen[::-1]):
+        return True
+    return any(_matches(_visible(plain)) for plain in _decoded(seen))

@@ -1,0 +1,85 @@
+"""Which part of a turn may be mined: what the user said of their own accord, nothing else.
+
+Left out: messages of other roles and other speakers, memory blocks that this service rendered itself,
+prompt and chat transcripts that were pasted, code, quoted lines. Offsets need not survive: a quote is
+looked for in the text that is left.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from services.memory.domain import Message, Role
+
+BLOCK_TAG: Final = "nianlun-memory"
+"""Name of the element that every rendered memory block stands in."""
+
+_OWN_BLOCK: Final = re.compile(
+    rf"<{BLOCK_TAG}\b.*?(?:</{BLOCK_TAG}>|\Z)", re.IGNORECASE | re.DOTALL
+)
+# A rendered line quoted without its element still ends in its source.
+_OWN_LINE: Final = re.compile(r"^.*(?:⟦[^⟧\n]*⟧|\[\[mem:[^\]\n]*\]\]).*$", re.MULTILINE)
+_PROMPT_BLOCK: Final = re.compile(
+    r"<(system|developer|instructions?|memory|memories|context|prompt)\b[^>]*>.*?(?:</\1>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_QUOTED_LINE: Final = re.compile(r"^\s*[>＞].*$", re.MULTILINE)
+# A paragraph that opens with a speaker's or prompt's label is a transcript.
+_LABELLED: Final = re.compile(
+    r"^\s*(?:[#*\[【]{0,3})(?:system(?: prompt| message)?|assistant|developer|tool|bot|ai"
+    r"|系统(?:提示词?|消息|指令)?|助手|助理|机器人|工具)(?:[\]】*]{0,3})\s*[:：].*?(?=\n\s*\n|\Z"
+    r"|\n\s*(?:user|我|用户)\s*[:：])",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+_PERSONA: Final = re.compile(
+    r"^\s*(?:you are (?:a|an|the)\b|you're (?:a|an) .{0,30}assistant|你是(?:一个|一名|一位)?[^。\n]{0,20}"
+    r"(?:助手|助理|机器人|专家|AI)).*?(?=\n\s*\n|\Z)",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+_PATTERNS: Final = (
+    _OWN_BLOCK,
+    _OWN_LINE,
+    _PROMPT_BLOCK,
+    _FENCE,
+    _QUOTED_LINE,
+    _LABELLED,
+    _PERSONA,
+)
+
+
+def own_words(text: str) -> str:
+    """`text` without rendered memory, pasted prompts and transcripts, code and quoted lines."""
+    for pattern in _PATTERNS:
+        text = pattern.sub("\n", text)
+    return text.strip()
+
+
+def holds_memory_block(text: str) -> bool:
+    """Whether a memory block of this service is quoted in `text`."""
+    return bool(_OWN_BLOCK.search(text) or _OWN_LINE.search(text))
+
+
+def mineable(messages: tuple[Message, ...]) -> str:
+    """The user's own words of a turn, a paragraph per message; "" when there are none."""
+    speaker: str | None = None
+    kept: list[str] = []
+    for message in messages:
+        if message.role is not Role.USER:
+            continue
+        if speaker is None:
+            speaker = message.speaker
+        if message.speaker not in ("", speaker):
+            continue
+        words = own_words(message.text)
+        if words:
+            kept.append(words)
+    return "\n\n".join(kept)
+
+
+def squeeze(text: str) -> str:
+    """Text as quotes are compared: NFKC, casefold, spaces and punctuation out."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(c for c in folded if c.isalnum() or unicodedata.category(c) in {"So", "Sc"})

@@ -1,0 +1,199 @@
+"""Personal data by rule: Chinese and international identifiers, with their check digits.
+
+Applied before a text is stored, logged or sent to a model. A number that fails its check digit is not
+taken for an identity number, so that order numbers and measurements stay readable.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_CN_ID_WEIGHTS: Final = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+_CN_ID_CHECK: Final = "10X98765432"
+_USCC_ALPHABET: Final = "0123456789ABCDEFGHJKLMNPQRTUWXY"
+_USCC_WEIGHTS: Final = (1, 3, 9, 27, 19, 26, 16, 17, 20, 29, 25, 13, 8, 24, 10, 30, 28)
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """A text with personal data replaced by `[kind]`, and the kinds found (no content)."""
+
+    text: str
+    kinds: tuple[str, ...]
+
+
+def cn_id_valid(number: str) -> bool:
+    """Check digit of an 18-digit identity number (GB 11643-1999, ISO 7064 MOD 11-2)."""
+    digits = number.upper()
+    if not re.fullmatch(r"\d{17}[\dX]", digits):
+        return False
+    total = sum(int(d) * w for d, w in zip(digits, _CN_ID_WEIGHTS, strict=False))
+    return _CN_ID_CHECK[total % 11] == digits[17]
+
+
+def luhn_valid(number: str) -> bool:
+    """Luhn check of a card number (ISO/IEC 7812-1)."""
+    digits = [int(c) for c in number if c.isdigit()]
+    if not 13 <= len(digits) <= 19 or len(set(digits)) == 1:
+        return False
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        doubled = digit * 2 if place % 2 else digit
+        total += doubled - 9 if doubled > 9 else doubled
+    return total % 10 == 0
+
+
+def uscc_valid(code: str) -> bool:
+    """Check character of a unified social credit code (GB 32100-2015, MOD 31-3)."""
+    code = code.upper()
+    if len(code) != 18 or any(c not in _USCC_ALPHABET for c in code):
+        return False
+    pairs = zip(code, _USCC_WEIGHTS, strict=False)
+    total = sum(_USCC_ALPHABET.index(c) * w for c, w in pairs)
+    return _USCC_ALPHABET[(31 - total % 31) % 31] == code[17]
+
+
+def iban_valid(iban: str) -> bool:
+    """MOD 97-10 check of an IBAN (ISO 13616)."""
+    compact = re.sub(r"[\s-]", "", iban).upper()
+    if not re.fullmatch(r"[A-Z]{2}\d{2}[A-Z0-9]{11,30}", compact):
+        return False
+    turned = compact[4:] + compact[:4]
+    return int("".join(str(int(c, 36)) for c in turned)) % 97 == 1
+
+
+def _ssn_valid(number: str) -> bool:
+    area, group, serial = re.split(r"[- ]", number)
+    return area not in {"000", "666"} and area < "900" and group != "00" and serial != "0000"
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def _compact(check: Callable[[str], bool]) -> Callable[[str], bool]:
+    return lambda text: check(re.sub(r"[\s-]", "", text))
+
+
+# Order matters: the most specific first, because a span that is taken is not looked at again.
+_RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = (
+    (
+        "private_key",
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            re.DOTALL,
+        ),
+        _always,
+    ),
+    ("jwt", re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"), _always),
+    (
+        "api_key",
+        re.compile(
+            r"\b(?:sk|pk|rk)[-_](?:[A-Za-z]+[-_])*[A-Za-z0-9_-]{16,}|\bnl_[A-Za-z0-9_-]{32,}"
+            r"|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
+            r"|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}"
+            r"|\bLTAI[A-Za-z0-9]{12,}"
+        ),
+        _always,
+    ),
+    (
+        "secret",
+        re.compile(
+            r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|access[ _-]?token|auth[ _-]?token"
+            r"|bearer|password|passwd|pwd)"
+            r"\s*(?:is|was|[:=])\s*|(?:密码|口令|密钥|令牌)\s*(?:是|为|[:=：])\s*)"
+            r"(?P<value>[^\s,，。;；\"'“”]{6,})",
+            re.IGNORECASE,
+        ),
+        lambda value: any(c.isdigit() for c in value) or not value.isalpha(),
+    ),
+    (
+        "cn_id",
+        re.compile(
+            r"(?<![0-9A-Za-z])\d{6}[ -]?(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+            r"[ -]?\d{3}[\dXx](?![0-9A-Za-z])"
+        ),
+        _compact(cn_id_valid),
+    ),
+    (
+        "cn_uscc",
+        re.compile(
+            r"(?<![0-9A-Za-z])[0-9A-HJ-NPQRTUWXY]{2}\d{6}[0-9A-HJ-NPQRTUWXY]{10}(?![0-9A-Za-z])"
+        ),
+        uscc_valid,
+    ),
+    (
+        "bank_card",
+        re.compile(r"(?<![\d.])\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{1,4}){1,2}(?![\d.]\d|\d)"),
+        luhn_valid,
+    ),
+    (
+        "iban",
+        re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"),
+        iban_valid,
+    ),
+    ("ssn", re.compile(r"(?<![\d-])\d{3}[- ]\d{2}[- ]\d{4}(?![\d-])"), _ssn_valid),
+    (
+        "cn_mobile",
+        re.compile(r"(?<![\d.])(?:(?:\+|00)?86[ -]?)?1[3-9]\d[ -]?\d{4}[ -]?\d{4}(?![\d.]\d|\d)"),
+        _always,
+    ),
+    ("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"), _always),
+    (
+        "phone",
+        re.compile(r"(?<![\w.])\+\d{1,3}[ -.(]{0,2}\d{1,4}(?:[ .()-]{1,2}\d{2,4}){2,4}(?!\d)"),
+        _always,
+    ),
+    ("phone", re.compile(r"(?<![\d-])\(?[2-9]\d{2}\)?[ .-]\d{3}[.-]\d{4}(?![\d-])"), _always),
+    (
+        "address",
+        re.compile(
+            r"(?:[\u4e00-\u9fff]{2,8}(?:省|市|区|县|镇|乡))*[\u4e00-\u9fff]{1,10}?(?:大街|大道|路|街|巷|弄|胡同)"
+            r"\s?\d{1,5}\s?[号弄](?:\s?[\dA-Za-z]{1,5}\s?(?:号楼|栋|幢|楼|单元|层|室|号|房))*"
+        ),
+        _always,
+    ),
+    (
+        "address",
+        re.compile(
+            r"\b\d{1,5} (?:[NSEW]\.? )?(?:[A-Z][a-z]+ ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln"
+            r"|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b\.?(?:,? (?:Apt|Unit|#) ?\w+)?"
+        ),
+        _always,
+    ),
+)
+
+
+def _folded(text: str) -> str:
+    """Full-width digits and letters as plain ones, one to one, so that offsets stay right."""
+    if text.isascii():
+        return text
+    return "".join(
+        folded if len(folded := unicodedata.normalize("NFKC", c)) == 1 else c for c in text
+    )
+
+
+def redact(text: str) -> Redaction:
+    """Replace personal data by `[kind]`. Never raises; a clean text comes back unchanged."""
+    folded = _folded(text)
+    spans: list[tuple[int, int, str]] = []
+    for kind, pattern, check in _RULES:
+        for match in pattern.finditer(folded):
+            group = "value" if "value" in pattern.groupindex else 0
+            start, end = match.span(group)
+            if any(start < e and s < end for s, e, _ in spans) or not check(match.group(group)):
+                continue
+            spans.append((start, end, kind))
+    if not spans:
+        return Redaction(text, ())
+    out: list[str] = []
+    at = 0
+    for start, end, kind in sorted(spans):
+        out += [text[at:start], f"[{kind}]"]
+        at = end
+    out.append(text[at:])
+    return Redaction("".join(out), tuple(sorted({kind for _, _, kind in spans})))

@@ -1,0 +1,341 @@
+"""SQL of removal: users, sessions, single items, and what has outlived its retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, LiteralString
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from services.common.db import Connection
+from services.memory.domain import Receipt
+
+_USER_TABLES: Final[tuple[tuple[LiteralString, LiteralString], ...]] = (
+    ("turns", "turn_id::text"),
+    ("lexical", "kind || ':' || item_id"),
+    ("facts", "fact_id::text"),
+    ("fact_sources", "fact_id || ':' || turn_id"),
+    ("episodes", "episode_id::text"),
+    ("episode_sources", "episode_id || ':' || turn_id"),
+    ("vectors", "kind || ':' || item_id || ':' || model_id"),
+    ("summaries", "md5(session_id) || ':' || version"),
+    ("readings", "reading_id::text"),
+    ("sessions", "md5(session_id)"),
+    ("users", "md5(user_id)"),
+)
+
+
+@dataclass
+class Removed:
+    """Ids removed per table."""
+
+    ids: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, table: str, ids: Sequence[str]) -> None:
+        """Count more ids of a table."""
+        if ids:
+            self.ids.setdefault(table, []).extend(ids)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows per table."""
+        return {table: len(ids) for table, ids in sorted(self.ids.items())}
+
+
+async def _ids(conn: Connection, query: Any, parameters: Any) -> list[str]:
+    cursor = await conn.execute(query, parameters)
+    return [str(row["id"]) for row in await cursor.fetchall()]
+
+
+async def user(conn: Connection, user_id: str) -> Removed:
+    """Everything of a user in every table of the schema, stored answers and queued work included."""
+    removed = Removed()
+    for table, key in _USER_TABLES:
+        statement = sql.SQL("DELETE FROM {} WHERE user_id = %s RETURNING {} AS id").format(
+            sql.Identifier("memory", table), sql.SQL(key)
+        )
+        removed.add(table, await _ids(conn, statement, (user_id,)))
+    removed.add("stored_answers", await answers(conn, user_id, keep_appends=False))
+    removed.add("jobs", await _jobs(conn, user_id, None))
+    return removed
+
+
+async def answers(conn: Connection, user_id: str, *, keep_appends: bool) -> list[str]:
+    """Stored answers about a user; those of AppendTurn hold ids only and may stay."""
+    return await _ids(
+        conn,
+        "DELETE FROM memory.requests WHERE subject = %s AND (NOT %s OR rpc NOT LIKE"
+        " '%%AppendTurnRequest') RETURNING md5(request_id) AS id",
+        (user_id, keep_appends),
+    )
+
+
+async def _jobs(conn: Connection, user_id: str, session_id: str | None) -> list[str]:
+    """Status rows of work about a user (or one session), and their queue entries."""
+    cursor = await conn.execute(
+        "DELETE FROM memory.jobs WHERE subject ->> 'user_id' = %(user)s"
+        " AND (%(session)s::text IS NULL OR subject ->> 'session_id' = %(session)s)"
+        " RETURNING job_id AS id, queue_id",
+        {"user": user_id, "session": session_id},
+    )
+    rows = await cursor.fetchall()
+    queue_ids = [row["queue_id"] for row in rows if row["queue_id"] is not None]
+    if queue_ids:
+        # The queue's own triggers name its tables without their schema.
+        await conn.execute("SET LOCAL search_path = memory_queue, pg_temp")
+        await conn.execute(
+            "DELETE FROM procrastinate_jobs WHERE id = ANY(%s) AND status = 'todo'", (queue_ids,)
+        )
+        await conn.execute("SET LOCAL search_path TO DEFAULT")
+    return [str(row["id"]) for row in rows]
+
+
+async def turns_of_session(conn: Connection, user_id: str, session_id: str) -> list[str]:
+    """Ids of a session's turns."""
+    return await _ids(
+        conn,
+        "SELECT turn_id AS id FROM memory.turns WHERE user_id = %s AND session_id = %s",
+        (user_id, session_id),
+    )
+
+
+async def session_rows(conn: Connection, user_id: str, session_id: str, removed: Removed) -> None:
+    """The session itself, its summaries and its work."""
+    removed.add("summaries", await summaries(conn, user_id, session_id))
+    removed.add("sessions", await _ids(
+        conn,
+        "DELETE FROM memory.sessions WHERE user_id = %s AND session_id = %s"
+        " RETURNING md5(session_id) AS id",
+        (user_id, session_id),
+    ))  # fmt: skip
+    removed.add("jobs", await _jobs(conn, user_id, session_id))
+
+
+async def summaries(conn: Connection, user_id: str, session_id: str) -> list[str]:
+    """All versions of a session's summary, and those of the user, which are made of it."""
+    return await _ids(
+        conn,
+        "DELETE FROM memory.summaries WHERE user_id = %s AND session_id = ANY(%s)"
+        " RETURNING md5(session_id) || ':' || version AS id",
+        (user_id, ["", session_id]),
+    )
+
+
+async def turns(conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed) -> None:
+    """Turns with their lexical entries and vectors."""
+    removed.add("turns", await _ids(
+        conn,
+        "DELETE FROM memory.turns WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        " RETURNING turn_id AS id",
+        (user_id, list(turn_ids)),
+    ))  # fmt: skip
+    await items(conn, user_id, "turn", turn_ids, removed)
+
+
+async def items(
+    conn: Connection, user_id: str, kind: str, item_ids: Sequence[str], removed: Removed
+) -> None:
+    """Lexical entries and vectors of some items."""
+    parameters = (user_id, kind, list(item_ids))
+    removed.add("lexical", await _ids(
+        conn,
+        "DELETE FROM memory.lexical WHERE user_id = %s AND kind = %s AND item_id = ANY(%s::uuid[])"
+        " RETURNING kind || ':' || item_id AS id",
+        parameters,
+    ))  # fmt: skip
+    removed.add("vectors", await _ids(
+        conn,
+        "DELETE FROM memory.vectors WHERE user_id = %s AND kind = %s AND item_id = ANY(%s::uuid[])"
+        " RETURNING kind || ':' || item_id || ':' || model_id AS id",
+        parameters,
+    ))  # fmt: skip
+
+
+async def orphan_facts(
+    conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed
+) -> list[dict[str, Any]]:
+    """Facts that rested on these turns alone: removed, and returned (attribute, value, valid_from)."""
+    removed.add("fact_sources", await _ids(
+        conn,
+        "DELETE FROM memory.fact_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        " RETURNING fact_id || ':' || turn_id AS id",
+        (user_id, list(turn_ids)),
+    ))  # fmt: skip
+    cursor = await conn.execute(
+        "DELETE FROM memory.facts AS f WHERE f.user_id = %s AND f.origin <> 'caller' AND NOT EXISTS"
+        " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = f.tenant_id"
+        "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)"
+        " RETURNING f.fact_id, f.attribute, f.value, f.valid_from, f.state, f.cardinality",
+        (user_id,),
+    )
+    rows = await cursor.fetchall()
+    removed.add("facts", [str(row["fact_id"]) for row in rows])
+    return rows
+
+
+async def reopen(conn: Connection, user_id: str, attribute: str, valid_to: datetime) -> None:
+    """What a removed value had closed is current again, unless something else is."""
+    await conn.execute(
+        "UPDATE memory.facts AS f SET state = 'active', valid_to = NULL, closed_at = NULL"
+        " WHERE f.user_id = %(user)s AND f.attribute = %(attribute)s AND f.state = 'superseded'"
+        " AND f.valid_to = %(to)s AND NOT EXISTS (SELECT 1 FROM memory.facts AS o"
+        "  WHERE o.user_id = %(user)s AND o.attribute = %(attribute)s AND o.state = 'active')",
+        {"user": user_id, "attribute": attribute, "to": valid_to},
+    )
+
+
+async def facts_like(
+    conn: Connection, user_id: str, attribute: str, value_key: str, removed: Removed
+) -> list[str]:
+    """Every record of an attribute's value; returns the turns they rested on."""
+    turn_ids = await _ids(
+        conn,
+        "DELETE FROM memory.fact_sources AS s USING memory.facts AS f WHERE f.user_id = %(user)s"
+        " AND s.user_id = %(user)s AND s.fact_id = f.fact_id AND f.attribute = %(attribute)s"
+        " AND f.value_key = %(key)s RETURNING s.turn_id AS id",
+        {"user": user_id, "attribute": attribute, "key": value_key},
+    )
+    removed.add("facts", await _ids(
+        conn,
+        "DELETE FROM memory.facts WHERE user_id = %s AND attribute = %s AND value_key = %s"
+        " RETURNING fact_id AS id",
+        (user_id, attribute, value_key),
+    ))  # fmt: skip
+    return turn_ids
+
+
+async def episodes_of_turns(conn: Connection, user_id: str, turn_ids: Sequence[str]) -> list[str]:
+    """Notes that tell of these turns: those without another source, and those whose other sources
+    are of the same session (one note over several turns)."""
+    return await _ids(
+        conn,
+        "SELECT DISTINCT s.episode_id AS id FROM memory.episode_sources AS s"
+        " WHERE s.user_id = %(user)s AND s.turn_id = ANY(%(turns)s::uuid[]) AND NOT EXISTS"
+        " (SELECT 1 FROM memory.episode_sources AS o WHERE o.user_id = %(user)s"
+        "  AND o.episode_id = s.episode_id AND o.session_id <> s.session_id"
+        "  AND NOT o.turn_id = ANY(%(turns)s::uuid[]))",
+        {"user": user_id, "turns": list(turn_ids)},
+    )
+
+
+async def episodes(
+    conn: Connection, user_id: str, episode_ids: Sequence[str], removed: Removed
+) -> list[dict[str, Any]]:
+    """Notes with sources, lexical entries and vectors; returns (note, turn ids) of each."""
+    cursor = await conn.execute(
+        "SELECT e.note, e.session_id, array(SELECT s.turn_id::text FROM memory.episode_sources AS s"
+        " WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
+        " AND s.episode_id = e.episode_id) AS turns"
+        " FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id = ANY(%s::uuid[])",
+        (user_id, list(episode_ids)),
+    )
+    rows = await cursor.fetchall()
+    removed.add("episode_sources", await _ids(
+        conn,
+        "DELETE FROM memory.episode_sources WHERE user_id = %s AND episode_id = ANY(%s::uuid[])"
+        " RETURNING episode_id || ':' || turn_id AS id",
+        (user_id, list(episode_ids)),
+    ))  # fmt: skip
+    removed.add("episodes", await _ids(
+        conn,
+        "DELETE FROM memory.episodes WHERE user_id = %s AND episode_id = ANY(%s::uuid[])"
+        " RETURNING episode_id AS id",
+        (user_id, list(episode_ids)),
+    ))  # fmt: skip
+    await items(conn, user_id, "episode", episode_ids, removed)
+    return rows
+
+
+async def unlink_turns(
+    conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed
+) -> None:
+    """Notes that remain lose these turns as sources."""
+    removed.add("episode_sources", await _ids(
+        conn,
+        "DELETE FROM memory.episode_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        " RETURNING episode_id || ':' || turn_id AS id",
+        (user_id, list(turn_ids)),
+    ))  # fmt: skip
+
+
+async def reading(conn: Connection, user_id: str, document_id: str, removed: Removed) -> bool:
+    """One reading with its vector; False when there is none."""
+    ids = await _ids(
+        conn,
+        "DELETE FROM memory.readings WHERE user_id = %s AND document_id = %s"
+        " RETURNING reading_id AS id",
+        (user_id, document_id),
+    )
+    removed.add("readings", ids)
+    await items(conn, user_id, "reading", ids, removed)
+    return bool(ids)
+
+
+async def put_receipt(conn: Connection, receipt: Receipt) -> None:
+    """Keep a receipt."""
+    await conn.execute(
+        "INSERT INTO memory.receipts (tenant_id, receipt_id, scope, subject_hash, removed,"
+        " content_hash, tombstones, erase_time)"
+        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s)",
+        (
+            receipt.receipt_id, receipt.scope, receipt.subject_hash, Jsonb(dict(receipt.removed)),
+            receipt.content_hash, receipt.tombstones, receipt.erased_at,
+        ),
+    )  # fmt: skip
+
+
+async def ended_job(
+    conn: Connection, job_id: str, kind: str, subject: dict[str, str], result: dict[str, str]
+) -> None:
+    """A status row of work that was done within the call."""
+    await conn.execute(
+        "INSERT INTO memory.jobs (tenant_id, job_id, kind, state, subject, result, attempts, end_time)"
+        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, 'succeeded', %s, %s, 1, now())",
+        (job_id, kind, Jsonb(subject), Jsonb(result)),
+    )
+
+
+_PURGES: Final[dict[str, LiteralString]] = {
+    "episodes": "SELECT user_id, episode_id AS id FROM memory.episodes WHERE event_time < %s LIMIT 5000",
+    "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s LIMIT 5000",
+    "closed_facts": "DELETE FROM memory.facts WHERE state <> 'active'"
+    " AND coalesce(recorded_to, closed_at) < %s RETURNING fact_id AS id",
+    "readings": "SELECT user_id, document_id AS id FROM memory.readings WHERE read_time < %s LIMIT 5000",
+    "summary_versions": "DELETE FROM memory.summaries AS s WHERE create_time < %s AND EXISTS"
+    " (SELECT 1 FROM memory.summaries AS n WHERE n.user_id = s.user_id"
+    "  AND n.session_id = s.session_id AND n.version > s.version) RETURNING version AS id",
+}
+RETENTION_LAYERS: Final = tuple(_PURGES)
+
+
+async def purge(conn: Connection, layer: str, before: datetime) -> int:
+    """Remove what is older than `before` in a layer, over all users of the tenant; returns how many."""
+    cursor = await conn.execute(_PURGES[layer], (before,))
+    rows = await cursor.fetchall()
+    if layer not in ("episodes", "turns", "readings"):
+        if layer == "closed_facts" and rows:
+            await conn.execute(
+                "DELETE FROM memory.fact_sources WHERE fact_id = ANY(%s::uuid[])",
+                ([str(row["id"]) for row in rows],),
+            )
+        return len(rows)
+    removed = Removed()
+    by_user: dict[str, list[str]] = {}
+    for row in rows:
+        by_user.setdefault(row["user_id"], []).append(str(row["id"]))
+    for user_id, ids in sorted(by_user.items()):
+        if layer == "episodes":
+            await episodes(conn, user_id, ids, removed)
+        elif layer == "turns":
+            await turns(conn, user_id, ids, removed)
+        else:
+            for document_id in ids:
+                await reading(conn, user_id, document_id, removed)
+        await conn.execute(
+            "UPDATE memory.users SET index_version = nextval('memory.positions') WHERE user_id = %s",
+            (user_id,),
+        )
+    return len(rows)

@@ -1,0 +1,1 @@
+"""The conversation service: load memory, retrieve, reason, verify, save, and show every step."""

@@ -1,0 +1,180 @@
+"""Background work: saving turns that memory could not take, compacting long sessions, purging old
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.db import Database
+from services.common.deadlines import Deadline
+from services.common.errors import DomainError
+from services.common.jobs import JobRun, Jobs, Retry
+from services.orchestrator import records, session_store, store, tokens
+from services.orchestrator.language import detect
+from services.orchestrator.ports import Memory
+from services.orchestrator.prompts import compaction
+from services.orchestrator.reasoner.loop import Reasoner, Task, ToolResult
+from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
+from services.orchestrator.runs import COMPACT_JOB, PURGE_JOB, SAVE_JOB
+from services.orchestrator.sentences import split
+
+FEEDBACK_JOB = "apply_feedback"
+_SUMMARY_TOKENS = 800
+_COMPACT_S = 90.0
+
+
+class _NoTools:
+    """A toolbox with nothing in it."""
+
+    @property
+    def specs(self) -> Sequence[ToolSpec]:
+        return ()
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
+        return ToolResult(f"There is no tool {name}.", "unknown tool", ok=False)
+
+
+class _Silent:
+    """A listener that nobody reads."""
+
+    def text(self, piece: str) -> None:
+        """Nothing to do."""
+
+    def thinking(self, piece: str) -> None:
+        """Nothing to do."""
+
+    def tool_started(self, call: ToolRequest) -> None:
+        """Nothing to do."""
+
+    def tool_finished(self, call: ToolRequest, result: ToolResult, ms: float) -> None:
+        """Nothing to do."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """The handlers. Each is idempotent and carries ids only."""
+
+    db: Database
+    memory: Memory
+    reasoner: Reasoner
+    keep_messages: int
+    retention_days: int
+
+    def register(self, jobs: Jobs) -> None:
+        """Let `jobs` run these handlers."""
+        jobs.register(SAVE_JOB, self.save_turn, timeout_s=60)
+        jobs.register(COMPACT_JOB, self.compact_session, timeout_s=180)
+        jobs.register(PURGE_JOB, self.purge_runs, timeout_s=300)
+        jobs.register(FEEDBACK_JOB, self.apply_feedback, timeout_s=60)
+
+    async def save_turn(self, job: JobRun) -> Mapping[str, str]:
+        """Save a run's exchange under its own request_id: twice is once."""
+        run_id = job.subject["run_id"]
+        async with self.db.tenant(job.tenant_id) as conn:
+            found = await store.pending(conn, run_id)
+        if found is None:
+            return {"saved": "0"}
+        exchange, reading, title = records.read_pending(found[0])
+        try:
+            await self.memory.save(exchange)
+            if reading:
+                await self.memory.record_reading(
+                    f"{exchange.request_id[:120]}:reading",
+                    exchange.user_id,
+                    reading,
+                    title,
+                    exchange.assistant_text,
+                )
+            state = "saved"
+        except DomainError as error:
+            if error.retryable:
+                raise Retry(
+                    error.reason, error.retry_after_s, "memory does not take the turn yet"
+                ) from error
+            if error.reason != "REQUEST_ID_REUSED":
+                raise
+            # An earlier attempt of this run stands in memory already, with other words of the
+            # assistant.
+            state = "saved"
+        record = pb.Run.FromString(found[1])
+        record.save_state = state
+        async with self.db.tenant(job.tenant_id) as conn:
+            await job.fence(conn)
+            await store.saved(conn, run_id, record.SerializeToString())
+        return {"saved": "1"}
+
+    async def compact_session(self, job: JobRun) -> Mapping[str, str]:
+        """Summarise all but the latest messages of a session."""
+        user_id, session_id = job.subject["user_id"], job.subject["session_id"]
+        async with self.db.tenant(job.tenant_id) as conn:
+            messages, summary = await session_store.messages_since(conn, user_id, session_id)
+        old = messages[: -self.keep_messages]
+        if not old:
+            return {"compacted": "0"}
+        text = await self._summary(summary, old)
+        async with self.db.tenant(job.tenant_id) as conn:
+            await job.fence(conn)
+            await session_store.compact(conn, user_id, session_id, old[-1].seq, text)
+        return {"compacted": str(len(old))}
+
+    async def purge_runs(self, job: JobRun) -> Mapping[str, str]:
+        """Delete runs past their retention."""
+        async with self.db.tenant(job.tenant_id) as conn:
+            await job.fence(conn)
+            return {"purged": str(await store.purge_payloads(conn, self.retention_days))}
+
+    async def apply_feedback(self, job: JobRun) -> Mapping[str, str]:
+        """Change a reading's weight, for feedback that memory could not take at once."""
+        subject = job.subject
+        try:
+            await self.memory.reading_feedback(
+                subject["request_id"],
+                subject["user_id"],
+                subject["document_id"],
+                subject["verdict"] == "useful",
+            )
+        except DomainError as error:
+            if error.retryable:
+                raise Retry(
+                    error.reason, error.retry_after_s, "memory does not take it yet"
+                ) from error
+            raise
+        return {"applied": "1"}
+
+    async def _summary(self, previous: str, old: list[session_store.Message]) -> str:
+        if self.reasoner.available:
+            language = detect(" ".join(m.text for m in old[-4:]))
+            transcript = "\n".join(f"{m.role}: {m.text}" for m in old)
+            messages = [
+                ModelMessage("system", compaction.system(language)),
+                ModelMessage("user", compaction.request(previous, transcript, language)),
+            ]
+            result = await self.reasoner.answer(
+                Task(messages=messages, synthesis_request="", max_output_tokens=_SUMMARY_TOKENS),
+                _NoTools(),
+                _Silent(),
+                Deadline.after(_COMPACT_S),
+            )
+            if result.text is not None and not result.recovered:
+                return tokens.cut(result.text.strip(), _SUMMARY_TOKENS)
+        return _extracts(previous, old)
+
+
+def _extracts(previous: str, old: list[session_store.Message]) -> str:
+    """Without a model: the first sentence of each message, the latest ones where space is short."""
+    lines = previous.splitlines()
+    for message in old:
+        found = split(message.text)
+        if found:
+            lines.append(f"{message.role}: {found[0].text[:160]}")
+    kept: list[str] = []
+    budget = _SUMMARY_TOKENS
+    for line in reversed(lines):
+        budget -= tokens.estimate(line) + 1
+        if budget < 0:
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept))

@@ -1,0 +1,1 @@
+"""The HTTP gateway: OpenAI-compatible endpoints, JSON for every RPC, and the console."""

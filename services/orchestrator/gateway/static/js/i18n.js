@@ -1,0 +1,80 @@
+// Words of the console in Chinese and English.
+
+const WORDS = {
+  product: ["年轮", "Nianlun"], tagline: ["记忆与检索", "memory & retrieval"],
+  chat: ["对话", "Chat"], memory: ["记忆", "Memory"], search: ["检索", "Search"], library: ["资料库", "Library"],
+  jobs: ["任务", "Jobs"], usage: ["用量", "Usage"], language: ["语言 Language", "Language 语言"], theme: ["明暗", "Theme"],
+  key: ["密钥", "Key"], keyTitle: ["连接年轮", "Connect to Nianlun"],
+  keyHelp: ["粘贴密钥。本机启动时它在 .nianlun/key 里。", "Paste a key. On a local stack it stands in .nianlun/key."],
+  keyKeep: ["在这台设备上记住", "Remember on this device"], keyWrong: ["密钥无效", "This key is not valid"],
+  connect: ["连接", "Connect"], user: ["用户", "User"], session: ["会话", "Session"], collection: ["资料库", "Collection"],
+  none: ["不使用", "none"], intent: ["意图", "Intent"], auto: ["自动", "automatic"],
+  intent_chat: ["对话", "chat"], intent_doc: ["文档问答", "document question"], intent_summary: ["个性化总结", "personalised summary"],
+  intent_plan: ["结构化计划", "structured plan"], intent_extract: ["信息提取", "extract"],
+  useMemory: ["记忆", "memory"], useRetrieval: ["检索", "retrieval"], useTools: ["工具", "tools"], useVerify: ["核对", "verify"],
+  newSession: ["新会话", "New session"], endSession: ["结束会话", "End session"], sessionEnded: ["会话已结束，正在整理", "Session ended, digesting"],
+  ask: ["说点什么… Enter 发送，Shift+Enter 换行", "Say something… Enter sends, Shift+Enter breaks the line"],
+  send: ["发送", "Send"], stop: ["停止", "Stop"], welcome: ["今天想聊什么？我会记得。", "What is on your mind? I will remember."],
+  starter1: ["我叫林晓雨，是前端工程师，回答请简短一点", "I'm Lin, a front-end engineer; please keep answers short"],
+  starter2: ["上次说的那个方案叫什么来着？", "What was that option we settled on last time?"],
+  starter3: ["这个资料库讲了什么？", "What is in this collection?"],
+  trace: ["过程", "Trace"], timeline: ["步骤", "Steps"], sources: ["资料", "Sources"], memories: ["用到的记忆", "Memory used"],
+  leftOut: ["未用到", "Left out"], tokens: ["提示词", "Prompt"], notYet: ["发一条消息，过程会显示在这里。", "Send a message and the trace appears here."],
+  t_memory: ["记忆", "memory"], t_evidence: ["资料", "sources"], t_history: ["历史", "history"], t_rest: ["其余", "rest"],
+  wholeDocs: ["整篇文档要", "whole documents would take"], saved: ["节省", "saved"], stopped: ["已停止", "stopped"],
+  useful: ["有用", "Useful"], notUseful: ["没用", "Not useful"], thanks: ["谢谢，记下了", "Thank you, noted"], cited: ["已引用", "cited"],
+  openContext: ["看上下文", "Show its context"], score: ["得分", "score"], why: ["原因", "why"], options: ["选项", "Options"],
+  memoryLead: ["这里是系统记得的全部内容：可以查看来历、改正、遗忘。", "Everything that is remembered: see where it came from, correct it, forget it."],
+  facts: ["档案", "Profile"], notes: ["记事", "Notes"], summaries: ["摘要", "Summaries"], turns: ["原话", "Turns"], readings: ["读物", "Readings"],
+  preference: ["偏好", "preference"], fact: ["事实", "fact"], since: ["自", "since"], until: ["至", "until"], sourcesN: ["处来源", "sources"],
+  correct: ["改正", "Correct"], forget: ["遗忘", "Forget"], historyOf: ["来历", "History"], asOf: ["回到某天", "As of"], now: ["现在", "now"],
+  newValue: ["正确的值", "The right value"], apply: ["确定", "Apply"], cancel: ["取消", "Cancel"], corrected: ["已改正", "Corrected"],
+  forgotten: ["已遗忘", "Forgotten"], forgetText: ["遗忘后不会再从旧对话里提取出来。", "It will not be extracted from old conversations again."],
+  purge: ["连历史一起删除", "delete its history too"], addFact: ["添加", "Add"], attribute: ["属性，如 city", "attribute, e.g. city"], value: ["值", "value"],
+  noFacts: ["还没有档案。聊几句就有了。", "Nothing yet. Talk a little first."], noItems: ["这里还是空的。", "Nothing here yet."],
+  exportAll: ["导出", "Export"], eraseAll: ["抹去此用户", "Erase this user"], eraseTitle: ["抹去全部记忆", "Erase everything"],
+  eraseText: ["会删除对话、档案、记事、摘要、读物与向量，不可恢复。请输入用户名确认。", "Conversations, profile, notes, summaries, readings and vectors are deleted for good. Type the user's name to confirm."],
+  erased: ["已抹去，回执", "Erased, receipt"], searchNotes: ["在记事里找…", "Search the notes…"],
+  origin_llm: ["模型提取", "by model"], origin_rules: ["规则提取", "by rules"], origin_caller: ["人工", "by hand"],
+  searchLead: ["看清每条结果的分数从哪里来。", "See where each score comes from."], query: ["问题", "Question"], recipe: ["配方", "Recipe"],
+  topK: ["条数", "Results"], run: ["检索", "Search"], confidence: ["把握", "Confidence"], heldBack: ["被拦下", "held back"], gate: ["门槛", "gate"],
+  fused: ["融合", "fused"], rerank: ["重排", "rerank"], finalScore: ["总分", "final"], nothing: ["没有相关内容：这也是一个回答。", "Nothing relevant: that is an answer too."],
+  terms: ["词", "Terms"], timings: ["耗时", "Timings"], pickCollection: ["先选一个资料库", "Pick a collection first"], expand: ["展开", "Expand"],
+  libraryLead: ["放进来的文档会被切分、索引、向量化。", "Documents are chunked, indexed and embedded."], create: ["新建", "Create"],
+  newCollection: ["新资料库的名字（小写字母、数字、-）", "Name of the new collection (a-z, 0-9, -)"], documents: ["文档", "documents"], chunks: ["片段", "chunks"],
+  drop: ["把文件拖到这里，或", "Drop files here, or"], choose: ["选择文件", "choose files"], kinds: ["文本、Markdown、HTML、PDF，每个最大 12 MiB", "Text, Markdown, HTML, PDF, 12 MiB each at most"],
+  tooLarge: ["文件太大", "File too large"], wrongKind: ["不支持的文件类型", "Unsupported kind of file"], uploading: ["上传中", "Uploading"], ingested: ["已入库", "Ingested"], remove: ["删除", "Delete"],
+  removeText: ["会连同它的片段和向量一起删除。", "Its chunks and vectors go with it."], state: ["状态", "State"], title: ["标题", "Title"], size: ["字数", "Characters"],
+  pending: ["待向量化", "pending vectors"], jobsLead: ["后台任务与失败的任务。", "Background work and dead letters."], kind: ["类型", "Kind"], progress: ["进度", "Progress"],
+  attempts: ["尝试", "Attempts"], time: ["时间", "Time"], replay: ["重做", "Replay"], failedOnly: ["只看失败的", "failed only"], refresh: ["刷新", "Refresh"],
+  usageLead: ["模型调用、令牌与最近的对话。", "Model calls, tokens and recent runs."], calls: ["调用", "calls"], promptTokens: ["输入令牌", "prompt tokens"],
+  completionTokens: ["输出令牌", "completion tokens"], layer: ["层", "Layer"], day: ["日期", "Day"], runs: ["最近的对话", "Recent runs"], duration: ["用时", "Took"],
+  firstText: ["首字", "First text"], saveState: ["保存", "Saved"], degraded: ["降级", "Degraded"], failed: ["失败", "failed"], stoppedByBudget: ["被预算拦下", "stopped by budget"],
+};
+
+let index = 0;
+
+export function setLanguage(code) {
+  index = code === "zh" ? 0 : 1;
+}
+
+export function t(name) {
+  return WORDS[name]?.[index] ?? name;
+}
+
+export function day(stamp) {
+  if (!stamp) return "";
+  return new Intl.DateTimeFormat(index === 0 ? "zh-CN" : "en-GB", { dateStyle: "medium" }).format(new Date(stamp));
+}
+
+export function moment(stamp) {
+  if (!stamp) return "";
+  return new Intl.DateTimeFormat(index === 0 ? "zh-CN" : "en-GB", { dateStyle: "short", timeStyle: "medium" }).format(new Date(stamp));
+}
+
+export function ms(value) {
+  if (!value) return "0 ms";
+  return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}
+
+export const count = (value) => new Intl.NumberFormat().format(Number(value || 0));

@@ -1,0 +1,133 @@
+// What happened in a run: steps as they start and end, sources, memory, tokens.
+
+import { call } from "../api.js";
+import { bar, dialog, h, icon, replace } from "../dom.js";
+import { count, ms, t, day } from "../i18n.js";
+
+const STATUS = { STEP_STATUS_OK: "ok", STEP_STATUS_FALLBACK: "fallback", STEP_STATUS_SKIPPED: "skipped",
+  STEP_STATUS_FAILED: "failed", STEP_STATUS_CANCELLED: "failed" };
+
+export class Trace {
+  constructor(node) {
+    this.node = node;
+    this.reset();
+  }
+
+  reset() {
+    this.steps = new Map();
+    this.tools = new Map();
+    this.context = null;
+    this.cited = new Set();
+    this.draw();
+  }
+
+  stepStarted(step) {
+    this.steps.set(step.step, { ...step, status: "run", begun: performance.now() });
+    this.draw();
+  }
+
+  stepFinished(step) {
+    const known = this.steps.get(step.step) || {};
+    this.steps.set(step.step, { ...known, ...step, status: STATUS[step.status] || "ok" });
+    this.draw();
+  }
+
+  tool(call_) {
+    this.tools.set(call_.call_id, call_);
+    this.draw();
+  }
+
+  contextReady(context) {
+    this.context = context;
+    this.draw();
+  }
+
+  finished(answer) {
+    this.cited = new Set((answer?.citations || []).map((one) => one.evidence_id));
+    if (answer && this.context) this.context.evidence = answer.evidence;
+    this.draw();
+  }
+
+  draw() {
+    const close = h("button", { class: "ghost tracetoggle", type: "button", onclick: () => this.node.classList.remove("open") }, "✕");
+    const head = h("div", { class: "row" }, h("h1", { class: "grow" }, t("trace")), close);
+    if (!this.steps.size) {
+      replace(this.node, head, h("p", { class: "faint" }, t("notYet")));
+      return;
+    }
+    replace(this.node, head, this.timeline(), this.context && [this.tokens(), this.sources(), this.memories()]);
+  }
+
+  timeline() {
+    const longest = Math.max(1, ...[...this.steps.values()].map((step) => step.ms || 0));
+    const items = [...this.steps.values()].map((step) => h("li", { class: step.status },
+      h("span", { class: "dot" }), h("span", {}, step.label || step.step),
+      h("span", { class: "mono faint" }, step.ms === undefined ? "…" : ms(step.ms)),
+      bar((step.ms || 0) / longest),
+      h("span", { class: "note" }, step.message || Object.entries(step.counts || {}).filter(([, v]) => v !== "").map(([k, v]) => `${k} ${v}`).join(" · "))));
+    const tools = [...this.tools.values()].map((one) => h("span", { class: one.state.endsWith("FAILED") ? "tag bad" : "tag info" },
+      one.tool, one.summary ? ` · ${one.summary}` : "…"));
+    return h("section", { "aria-live": "polite" }, h("h3", {}, t("timeline")), h("ol", { class: "steps" }, items),
+      tools.length > 0 && h("div", { class: "row" }, tools));
+  }
+
+  tokens() {
+    const tokens = this.context.tokens || {};
+    const total = Number(tokens.total || 0);
+    const parts = ["memory", "evidence", "history"].map((name) => [name, Number(tokens[name] || 0)]);
+    parts.push(["rest", Math.max(0, total - parts.reduce((sum, [, n]) => sum + n, 0))]);
+    const stacked = h("div", { class: "stacked" }, parts.map(([name, n]) => {
+      const part = h("i", { class: name });
+      part.style.width = `${(n / Math.max(1, total)) * 100}%`;
+      return part;
+    }));
+    const whole = Number(tokens.whole_documents || 0);
+    return h("section", {}, h("h3", {}, `${t("tokens")} · ${count(total)}`), stacked,
+      h("div", { class: "legend" }, parts.map(([name, n]) => h("span", { class: name }, h("b"), `${t(`t_${name}`)} ${count(n)}`))),
+      whole > total && h("p", { class: "faint" }, `${t("wholeDocs")} ${count(whole)} · ${t("saved")} ${(whole / total).toFixed(1)}×`));
+  }
+
+  sources() {
+    const found = this.context.evidence || [];
+    if (!found.length) return null;
+    return h("section", {}, h("h3", {}, `${t("sources")} · ${found.length}`), found.map((item) => h("button", {
+      class: this.cited.has(item.evidence_id) ? "source cited" : "source", type: "button", onclick: () => openSource(item),
+    }, h("span", { class: "row" }, h("span", { class: "tag info" }, item.evidence_id), h("b", { class: "grow clip" }, item.title || item.document_id),
+      item.score > 0 && h("span", { class: "mono faint" }, item.score.toFixed(2))),
+    h("span", { class: "faint clip" }, item.section || item.text.slice(0, 60)))));
+  }
+
+  memories() {
+    const used = this.context.memories || [];
+    const left = this.context.left_out || [];
+    if (!used.length && !left.length) return null;
+    return h("section", {}, h("h3", {}, `${t("memories")} · ${used.length}`),
+      used.map((item) => h("div", { class: `memo ${item.trust}` }, h("span", {}, item.text),
+        h("span", { class: "faint" }, [item.why, day(item.event_time)].filter(Boolean).join(" · ")))),
+      left.length > 0 && h("p", { class: "faint" }, `${t("leftOut")}: `, left.map((one) => `${one.layer} ${one.count} (${one.reason})`).join(", ")));
+  }
+
+  open(id) {
+    const item = (this.context?.evidence || []).find((one) => one.evidence_id === id);
+    if (item) openSource(item);
+  }
+}
+
+/** The passage behind a citation, with its scores and, on request, what stands around it. */
+export function openSource(item) {
+  return dialog((close) => {
+    const text = h("div", { class: "quote" }, item.text);
+    const around = async (event) => {
+      event.target.disabled = true;
+      const part = await call("retriever", "OpenDocumentPart", { collection_id: item.collection_id, document_id: item.document_id,
+        chunk_id: item.chunk_id, span: "PART_SPAN_NEIGHBOURS", before: 2, after: 2 });
+      text.textContent = part.text;
+    };
+    return h("article", { class: "stack" },
+      h("div", { class: "row" }, h("span", { class: "tag info" }, item.evidence_id || ""), h("h1", { class: "grow" }, item.title || item.document_id),
+        h("button", { class: "ghost", type: "button", "aria-label": t("cancel"), onclick: () => close() }, "✕")),
+      h("p", { class: "lead" }, [item.section, item.document_id].filter(Boolean).join(" · ")),
+      item.legs?.length > 0 && h("div", { class: "row" }, item.legs.map((leg) => h("span", { class: "tag" }, `${leg.leg} ${leg.rank ? `#${leg.rank} ` : ""}${leg.score.toFixed(3)}`))),
+      text, item.chunk_id && h("button", { class: "btn", type: "button", onclick: around }, icon("library"), t("openContext")));
+  }, "side");
+}

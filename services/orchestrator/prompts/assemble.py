@@ -1,0 +1,149 @@
+"""Assembling a prompt: U-shaped order, token budgets, memory only in the system prompt.
+
+Order (models attend best to both ends): role, memory | task, evidence, form | language and tool
+limits. Then the
+session's messages, then the user's message. Memory never enters the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator import tokens
+from services.orchestrator.domain import History, HistoryLine, LoadedMemory, Readings, TurnInput
+from services.orchestrator.prompts import blocks, shared
+from services.orchestrator.prompts.branch import Branch
+from services.orchestrator.prompts.registry import PROMPTS
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a prompt."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Token budgets by part; the whole stays below `total`."""
+
+    total: int = 12_000
+    evidence: int = 4_000
+    history: int = 4_000
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt ready for a model, and what it holds."""
+
+    messages: tuple[Message, ...]
+    evidence: tuple[pb.Evidence, ...]
+    branch: Branch
+    tokens: pb.PromptTokens
+    evidence_cut: bool = False
+    history_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a prompt is made of."""
+
+    input: TurnInput
+    intent: pb.Intent.ValueType
+    history: History
+    memory: LoadedMemory
+    readings: Readings
+    evidence: Sequence[pb.Evidence]
+    title: str = ""
+    schema: str = ""
+    tools: bool = False
+    document_fallback: bool = False
+    whole_document_tokens: int = 0
+
+
+def assemble(material: Material, budget: Budget) -> Prompt:
+    """The prompt for one turn. Deterministic: the same material gives the same bytes."""
+    turn = material.input
+    evidence, evidence_cut = blocks.fit(material.evidence, budget.evidence)
+    lines, history_cut = _latest(material.history.lines, budget.history)
+    branch = _branch(material, evidence, bool(lines))
+    prompt = PROMPTS[material.intent]
+    memory = material.memory.rendered
+    evidence_text = blocks.evidence(evidence, turn.language)
+    parts = [
+        "\n".join(prompt.role(branch)),
+        memory,
+        _section(
+            branch.say("## 任务", "## Task"),
+            [*prompt.task(branch), *shared.application(branch), _today(turn)],
+        ),
+        blocks.session_summary(material.history.summary, turn.language),
+        blocks.readings(material.readings, turn.language),
+        evidence_text,
+        _section(branch.say("## 形式", "## Form"), prompt.form(branch)),
+        _section(branch.say("## 约束", "## Constraints"), shared.constraints(branch)),
+    ]
+    system = "\n\n".join(part for part in parts if part)
+    question = turn.message
+    messages = (
+        Message("system", system),
+        *(Message(line.role, line.text) for line in lines),
+        Message("user", question),
+    )
+    counted = pb.PromptTokens(
+        total=sum(tokens.estimate(m.text) for m in messages),
+        memory=tokens.estimate(memory),
+        evidence=tokens.estimate(evidence_text),
+        history=sum(tokens.estimate(line.text) for line in lines)
+        + tokens.estimate(material.history.summary),
+        whole_documents=material.whole_document_tokens,
+    )
+    return Prompt(messages, tuple(evidence), branch, counted, evidence_cut, history_cut)
+
+
+def _branch(material: Material, evidence: Sequence[pb.Evidence], history: bool) -> Branch:
+    sources = {item.source for item in evidence}
+    return Branch(
+        language=material.input.language,
+        preferences=material.memory.has_preferences,
+        reference_memory=material.memory.has_reference,
+        evidence=bool(evidence),
+        selection=pb.EVIDENCE_SOURCE_SELECTION in sources,
+        document_text=material.document_fallback and bool(evidence),
+        history=history,
+        readings=bool(material.readings.similar),
+        first_reading=material.readings.known and material.readings.earlier == 0,
+        tools=material.tools,
+        schema=material.schema,
+        title=material.title,
+        instructions=material.input.instructions,
+    )
+
+
+def _today(turn: TurnInput) -> str:
+    day = turn.event_time.astimezone(ZoneInfo(turn.time_zone)).date().isoformat()
+    return f"今天是 {day}。" if turn.language == "zh" else f"Today is {day}."
+
+
+def _section(heading: str, lines: Sequence[str]) -> str:
+    kept = [line for line in lines if line]
+    return "\n".join([heading, *kept]) if kept else ""
+
+
+def _latest(lines: Sequence[HistoryLine], budget: int) -> tuple[list[HistoryLine], bool]:
+    kept: list[HistoryLine] = []
+    for line in reversed(lines):
+        cost = tokens.estimate(line.text)
+        if cost > budget:
+            break
+        kept.append(line)
+        budget -= cost
+    kept.reverse()
+    # A history opens with the user: an answer without its question confuses models.
+    while kept and kept[0].role != "user":
+        kept.pop(0)
+    return kept, len(kept) < len(lines)

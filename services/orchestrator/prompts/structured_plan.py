@@ -1,0 +1,54 @@
+"""A plan as JSON: ordered steps with the sources they rest on."""
+
+from __future__ import annotations
+
+from services.orchestrator.prompts.branch import Branch, IntentPrompt
+
+
+def _role(branch: Branch) -> list[str]:
+    return [
+        branch.say(
+            "你为用户制定可以执行的计划。",
+            "You make plans that this user can carry out.",
+        )
+    ]
+
+
+def _task(branch: Branch) -> list[str]:
+    lines = [
+        branch.say(
+            "按用户最新的要求制定计划，步骤由浅入深、先后有序。",
+            "Make the plan that the user's latest message asks for, its steps in a sensible order "
+            "from easy to hard.",
+        )
+    ]
+    if branch.evidence:
+        lines.append(
+            branch.say(
+                '每一步都以资料为依据，并在 sources 里列出资料编号（如 "E1"）；只用给出的编号。',
+                'Rest each step on the sources and list their ids (like "E1") under sources; '
+                "use only ids that were given.",
+            )
+        )
+    else:
+        lines.append(
+            branch.say(
+                "没有可引用的资料：sources 一律留空。",
+                "There are no sources to cite: leave every sources list empty.",
+            )
+        )
+    return lines
+
+
+def _form(branch: Branch) -> list[str]:
+    return [
+        branch.say(
+            "只输出一个 JSON 对象，符合下面的 JSON Schema，不要代码块和说明。",
+            "Output one JSON object that satisfies this JSON Schema, without a code fence and "
+            "without comment.",
+        ),
+        branch.schema,
+    ]
+
+
+PROMPT = IntentPrompt(role=_role, task=_task, form=_form)

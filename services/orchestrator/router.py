@@ -1,0 +1,86 @@
+"""Routing without a model: what came with the message, then what it says, in both languages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator.domain import TurnInput
+
+_RECALL = re.compile(
+    r"上次|上回|之前|以前|刚才|昨天|记得|还记不记得|我叫|我是谁|我的(名字|职业|工作|偏好|爱好)|"
+    r"我(喜欢|住|说过|提过|跟你)|根据我的|按我|"
+    r"\b(last time|earlier|previously|remember|my name|who am i|about me|my "
+    r"(job|work|preference)s?|"
+    r"i (told|said|mentioned|like|prefer)|do you know (me|my))\b",
+    re.IGNORECASE,
+)
+_PLAN = re.compile(
+    r"(学习|阅读|复习|研究|训练|实施|项目)?(计划|规划|路线图?|路径)|(分|几)步(走|学|骤)|"
+    r"\b(learning|reading|study) (plan|path)\b|\broadmap\b|\bsyllabus\b|\bcurriculum\b|"
+    r"\bplan (for|to) (learn|read|study)",
+    re.IGNORECASE,
+)
+_PLAN_REQUEST = re.compile(
+    r"制定|设计|安排|给我|帮我|做一?[个份]|列(一|出)|规划一下|\b(make|create|give|draw|write|desig"
+    r"n|plan)\b",
+    re.IGNORECASE,
+)
+_SUMMARY = re.compile(
+    r"总结|概括|概述|摘要|导读|归纳|讲了什么[?？。]?$|主要内容|\bsummar(y|ise|ize|ies)\b|\boverview\b|\btl;"
+    r"?dr\b|"
+    r"what is (this|it) about",
+    re.IGNORECASE,
+)
+_EXTRACT = re.compile(
+    r"(提取|抽取|摘出|列出).{0,20}(字段|信息|参数|数据|名称|日期|作者|指标)|"
+    r"\bextract\b|\bpull out\b",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(
+    r"[?？]|什么|怎么|如何|为什么|为何|哪(个|些|里|种)|多少|几(个|种|次)|是否|能不能|吗$|"
+    r"^(what|how|why|which|who|where|when|does|do|is|are|can|could|should|did)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The intent and why; `reason` is empty when the caller forced it."""
+
+    intent: pb.Intent.ValueType
+    reason: str
+
+
+def is_recall(message: str) -> bool:
+    """Whether a message asks for what was said or known before rather than for knowledge."""
+    return bool(_RECALL.search(message))
+
+
+def route(turn: TurnInput) -> Route:
+    """Decide the intent. Never fails; conversation is the last resort."""
+    if turn.intent != pb.INTENT_UNSPECIFIED:
+        return Route(turn.intent, "")
+    message = turn.message.strip()
+    if turn.response_schema is not None:
+        if _PLAN.search(message):
+            return Route(pb.INTENT_STRUCTURED_PLAN, "a schema and words for a plan")
+        return Route(pb.INTENT_EXTRACT, "a schema")
+    scoped = bool(turn.document_ids or turn.selected_text)
+    if _EXTRACT.search(message) and (scoped or turn.collection_id):
+        return Route(pb.INTENT_EXTRACT, "words for extraction and a scope")
+    if _PLAN.search(message) and _PLAN_REQUEST.search(message) and not is_recall(message):
+        return Route(pb.INTENT_STRUCTURED_PLAN, "a request for a plan")
+    if _SUMMARY.search(message) and len(turn.document_ids) == 1:
+        return Route(pb.INTENT_PERSONALISED_SUMMARY, "words for a summary and one document")
+    if scoped:
+        return Route(pb.INTENT_DOCUMENT_QUESTION, "documents or selected text were given")
+    if turn.collection_id and _QUESTION.search(message) and not is_recall(message):
+        return Route(pb.INTENT_DOCUMENT_QUESTION, "a question and a collection")
+    return Route(pb.INTENT_CHAT, "nothing more specific")
+
+
+def is_question(message: str) -> bool:
+    """Whether a message asks something."""
+    return bool(_QUESTION.search(message.strip()))

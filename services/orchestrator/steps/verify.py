@@ -1,0 +1,112 @@
+"""verify: each sentence of an answer against the evidence, through the same
+search that found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+
+from nianlun.common.v1 import common_pb2
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.errors import DomainError
+from services.orchestrator import sentences
+from services.orchestrator.engine import Failure, Outcome, skipped
+from services.orchestrator.intents import INTENTS
+from services.orchestrator.ports import Knowledge
+from services.orchestrator.turn import Turn
+from services.search.tok import tokenize
+
+_MARK = re.compile(r"\[E\d+\]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?%?")
+_NEGATION = re.compile(
+    r"不|没|无|未|非|\b(not|no|never|cannot|without|isn't|doesn't|don't)\b", re.IGNORECASE
+)
+_SUPPORTED = 0.55
+_MAX_SENTENCES = 24
+_PARALLEL = 4
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Marks sentences that no passage supports. It changes no text."""
+
+    knowledge: Knowledge
+
+    async def run(self, turn: Turn) -> Outcome:
+        """Fill `turn.answer.support`."""
+        zh = turn.input.language == "zh"
+        if not turn.input.verify or turn.answer is None:
+            return skipped("未要求核对" if zh else "not asked for")
+        if INTENTS[turn.intent].structured:
+            return skipped(
+                "结构化答案按 schema 校验" if zh else "structured answers are checked by schema"
+            )
+        found = sentences.split(turn.answer.text)[:_MAX_SENTENCES]
+        gate = asyncio.Semaphore(_PARALLEL)
+        verdicts = await asyncio.gather(*(self._check(turn, one, gate) for one in found))
+        turn.answer.support.extend(verdicts)
+        unsupported = sum(not one.supported for one in verdicts)
+        return Outcome(counts={"sentences": str(len(verdicts)), "unsupported": str(unsupported)})
+
+    async def fallback(self, turn: Turn, failure: Failure) -> Outcome:
+        """The answer stands unchecked, and says so."""
+        turn.degrade(
+            common_pb2.DEGRADATION_KIND_VERIFICATION_SKIPPED,
+            "verify",
+            "the answer was not checked",
+            reason=failure.reason,
+        )
+        return Outcome(status=pb.STEP_STATUS_FALLBACK, message=failure.message)
+
+    async def _check(
+        self, turn: Turn, sentence: sentences.Sentence, gate: asyncio.Semaphore
+    ) -> pb.SentenceSupport:
+        claim = _MARK.sub("", sentence.text).strip()
+        passages = [(item.evidence_id, item.text) for item in turn.evidence]
+        passages += [("", item.text) for item in turn.memory.items]
+        best = _best(claim, passages)
+        asked = turn.input
+        if best[1] < _SUPPORTED and asked.use_retrieval and asked.collection_id and claim:
+            async with gate:
+                best = max(best, await self._searched(turn, claim), key=lambda pair: pair[1])
+        return pb.SentenceSupport(
+            start=sentence.start,
+            end=sentence.end,
+            supported=best[1] >= _SUPPORTED,
+            evidence_id=best[0],
+            score=best[1],
+        )
+
+    async def _searched(self, turn: Turn, claim: str) -> tuple[str, float]:
+        try:
+            found = await self.knowledge.search(turn.input, claim, 3)
+        except DomainError as error:
+            turn.degrade(
+                common_pb2.DEGRADATION_KIND_VERIFICATION_SKIPPED,
+                "verify",
+                "a sentence could not be looked up",
+                reason=error.reason,
+            )
+            return "", 0.0
+        return _best(claim, [("", item.text) for item in found.evidence])
+
+
+def _best(claim: str, passages: list[tuple[str, str]]) -> tuple[str, float]:
+    scored = [(evidence_id, support(claim, text)) for evidence_id, text in passages]
+    return max(scored, key=lambda pair: pair[1], default=("", 0.0))
+
+
+def support(claim: str, passage: str) -> float:
+    """How far a passage supports a claim, 0 to 1: shared terms; a number or negation it lacks
+    halves it.
+    """
+    wanted = set(tokenize(claim))
+    if not wanted:
+        return 1.0
+    held = set(tokenize(passage))
+    score = len(wanted & held) / len(wanted)
+    missing_number = any(number not in passage for number in _NUMBER.findall(claim))
+    negated_alone = bool(_NEGATION.search(claim)) and not _NEGATION.search(passage)
+    return score * (0.5 if missing_number or negated_alone else 1.0)

@@ -1,0 +1,1 @@
+"""Retriever: collections of documents, ingestion, hybrid search, re-embedding under load."""

@@ -1,0 +1,86 @@
+"""The calibration job: raw scores of questions with and without an answer, then a fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from services.common.db import Database
+from services.common.jobs import JobRun, Quarantine
+from services.retriever.calibrations import Calibrations
+from services.retriever.domain import Scope
+from services.retriever.fitting import OFF_TOPIC, Sample, fit, questions_of
+from services.retriever.searcher import Outcome, Searcher
+from services.retriever.spec import SearchSpec
+from services.retriever.store import calibrations as store
+from services.retriever.store import collections, items
+from services.search import Leg, recipes
+
+CALIBRATE: Final = "calibrate"
+_SYNTHETIC: Final = 120
+_DEPTH: Final = 50
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """Handler of calibration jobs."""
+
+    db: Database
+    searcher: Searcher
+    calibrations: Calibrations
+
+    async def run(self, job: JobRun) -> dict[str, str]:
+        """Searches every question, fits the model's anchors and gate, stores them."""
+        collection_id, upload_id = job.subject["collection_id"], job.subject["upload_id"]
+        async with self.db.tenant() as conn:
+            collection = await collections.get(conn, collection_id)
+            pairs = await store.pairs(conn, upload_id)
+            placed = await items.sample_texts(conn, collection_id, _SYNTHETIC)
+        if collection is None:
+            raise Quarantine("NOT_FOUND", "The collection is gone.")
+        if not pairs:
+            made = questions_of([(p.document_id, p.text) for p in placed])
+            pairs = [(q, [d]) for d, q in made]
+        # Questions about something else: what the gate has to hold back.
+        asked = [*pairs, *((q, []) for q in OFF_TOPIC)]
+        samples: list[Sample] = []
+        for n, (query, document_ids) in enumerate(asked, 1):
+            outcome = await self.searcher.search(_spec(query, collection_id))
+            samples.append(_sample(outcome, document_ids))
+            if n % 20 == 0:
+                await job.progress(n, len(asked))
+        fitted = fit(collection.model_id, samples)
+        if fitted is None:
+            raise Quarantine("FAILED_PRECONDITION", "Too few questions found their document.")
+        async with self.db.tenant() as conn:
+            await store.put(conn, collection.model_id, fitted, len(pairs))
+            await store.drop_pairs(conn, upload_id)
+        self.calibrations.forget(job.tenant_id, collection.model_id)
+        await job.progress(len(asked), len(asked))
+        numbers = json.loads(fitted.to_json())
+        return {k: f"{v:.4f}" if isinstance(v, float) else str(v) for k, v in numbers.items()}
+
+
+def _spec(query: str, collection_id: str) -> SearchSpec:
+    base = recipes.recipe("knowledge")
+    plain = recipes.customise(base, {"gate": False, "rerank": False, "top_k": _DEPTH})
+    return SearchSpec(query=query, scopes=(Scope(collection_id),), recipe=plain)
+
+
+def _sample(outcome: Outcome, document_ids: Sequence[str]) -> Sample:
+    """Raw scores of the right passage, or of the best one where the question has no answer."""
+    wanted = set(document_ids)
+    for hit in outcome.ranking.hits:
+        number, item = outcome.of(hit.id)
+        chunk = outcome.results[number].candidates[item].chunk
+        if wanted and chunk.document_id not in wanted:
+            continue
+        dense, lexical = hit.votes.get(Leg.DENSE), hit.votes.get(Leg.LEXICAL)
+        return Sample(
+            dense=dense.score if dense else None,
+            coverage=lexical.calibrated if lexical else 0.0,
+            relevant=bool(wanted),
+        )
+    return Sample(None, 0.0, relevant=False)

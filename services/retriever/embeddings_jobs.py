@@ -1,0 +1,152 @@
+"""Jobs around vectors: backfill of pending ones, and re-embedding with another model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from services.common import errors
+from services.common.db import Database
+from services.common.jobs import JobRun, Jobs, Quarantine, Retry
+from services.retriever.chunking import content_hash
+from services.retriever.domain import ModelVectors
+from services.retriever.embedding import Batch, Embedder
+from services.retriever.indexing import indexed_passage
+from services.retriever.ingest import put_vectors, vectors_of
+from services.retriever.store import collections, items
+from services.retriever.store.items import PlacedText
+
+REEMBED: Final = "reembed"
+_BATCH: Final = 128
+_SAMPLE: Final = 8
+_SAME: Final = 0.99
+
+
+@dataclass(frozen=True)
+class Backfiller:
+    """Handler of backfill and re-embedding jobs."""
+
+    db: Database
+    jobs: Jobs
+    embedder: Embedder
+
+    async def backfill(self, job: JobRun) -> dict[str, str]:
+        """Embeds what is pending in every space of the collection."""
+        collection_id = job.subject["collection_id"]
+        async with self.db.tenant() as conn:
+            collection = await collections.get(conn, collection_id)
+        if collection is None:
+            return {"vectors": "0"}
+        made = 0
+        for model_id in collection.writing:
+            made += await self._fill(job, collection_id, model_id)
+        return {"vectors": str(made)}
+
+    async def reembed(self, job: JobRun) -> dict[str, str]:
+        """Fills the new space, verifies it and switches. A rerun goes on where it was."""
+        collection_id, model_id = job.subject["collection_id"], job.subject["model_id"]
+        async with self.db.tenant() as conn:
+            collection = await collections.get(conn, collection_id)
+            space = collection.space(model_id) if collection else None
+        if collection is None or space is None:
+            raise Quarantine("NOT_FOUND", "The collection or its new space is gone.")
+        if space.state == "active":
+            return {"switched": "true", "vectors": str(space.vectors)}
+        made = await self._fill(job, collection_id, model_id)
+        if await job.cancelled():
+            async with self.db.tenant() as conn:
+                await collections.drop_space(conn, collection_id, model_id)
+            return {"switched": "false", "vectors": str(made), "cancelled": "true"}
+        checked = await self._verify(collection_id, model_id)
+        switched = job.subject.get("hold_switch") != "true"
+        async with self.db.tenant() as conn:
+            # Writers wait here, so nothing can be added that the new space lacks.
+            locked = await collections.get(conn, collection_id, lock=True)
+            if locked is None:
+                raise Quarantine("NOT_FOUND", "The collection is gone.")
+            if await items.count_pending(conn, collection_id, model_id) > 0:
+                raise Retry("FAILED_PRECONDITION", 1.0, "Passages were added meanwhile.")
+            if switched:
+                await collections.activate_space(conn, collection_id, model_id)
+            else:
+                await collections.set_space_state(conn, collection_id, model_id, "ready")
+        return {
+            "switched": str(switched).lower(),
+            "vectors": str(made),
+            "verified": str(checked),
+        }
+
+    async def _fill(self, job: JobRun, collection_id: str, model_id: str) -> int:
+        """Embeds all pending texts of a space in order of item; returns how many it made."""
+        async with self.db.tenant() as conn:
+            total = await items.count_pending(conn, collection_id, model_id)
+            space = await collections.get(conn, collection_id)
+        existing = space.space(model_id) if space else None
+        base = existing.vectors if existing else 0
+        made = skipped = 0
+        after = 0
+        while not await job.cancelled():
+            async with self.db.tenant() as conn:
+                waiting = await items.pending(conn, collection_id, model_id, after, _BATCH)
+            if not waiting:
+                break
+            after = waiting[-1].item
+            batch = await self._documents(model_id, [_text(p) for p in waiting])
+            failed = sum(1 for e in batch.items if e.vector is None)
+            skipped += failed
+            for placed, embedded in zip(waiting, batch.items, strict=True):
+                if embedded.vector is None and skipped <= 100:
+                    await job.item_error(
+                        placed.document_id, "MODEL_FAILED", "The model failed on one passage."
+                    )
+            made += await self._store(collection_id, model_id, waiting, batch)
+            await job.progress(base + made, base + total)
+        if skipped:
+            raise Quarantine("MODEL_FAILED", f"The model failed on {skipped} passages.")
+        return made
+
+    async def _documents(self, model_id: str, texts: Sequence[str]) -> Batch:
+        try:
+            return await self.embedder.documents(model_id, texts)
+        except errors.DomainError as error:
+            if error.retryable:
+                raise Retry(error.reason, error.retry_after_s, "The embedder is away.") from error
+            raise Quarantine(error.reason, error.message) from error
+
+    async def _store(
+        self, collection_id: str, model_id: str, waiting: Sequence[PlacedText], batch: Batch
+    ) -> int:
+        hashes = [content_hash(f"{p.item}") for p in waiting]
+        numbers = {h: p.item for h, p in zip(hashes, waiting, strict=True)}
+        made: ModelVectors = vectors_of(model_id, hashes, batch)
+        async with self.db.tenant() as conn:
+            # The same order of locks as every writer: the collection first.
+            await collections.get(conn, collection_id, lock=True)
+            return await put_vectors(conn, collection_id, made, numbers)
+
+    async def _verify(self, collection_id: str, model_id: str) -> int:
+        """Embeds some stored passages again: their vectors must be what stands in the space."""
+        async with self.db.tenant() as conn:
+            sample = await items.sample_texts(conn, collection_id, _SAMPLE)
+            stored = await items.vectors_of(conn, collection_id, model_id, [p.item for p in sample])
+        sample = [p for p in sample if p.item in stored]
+        if not sample:
+            return 0
+        batch = await self._documents(model_id, [_text(p) for p in sample])
+        for placed, embedded in zip(sample, batch.items, strict=True):
+            if embedded.vector is None:
+                continue
+            if embedded.vector.shape != stored[placed.item].shape:
+                raise Quarantine("MODEL_FAILED", "The model's dimensions changed meanwhile.")
+            if float(np.dot(embedded.vector, stored[placed.item])) < _SAME:
+                raise Quarantine(
+                    "MODEL_FAILED", "The model gives other vectors for the same passages."
+                )
+        return len(sample)
+
+
+def _text(placed: PlacedText) -> str:
+    return indexed_passage(placed.title, placed.document_id, placed.section, placed.text)

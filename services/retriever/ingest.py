@@ -1,0 +1,413 @@
+"""The ingest job: reads uploads, embeds what is new, replaces each document in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.common import logs
+from services.common.db import Connection, Database
+from services.common.errors import DomainError
+from services.common.jobs import JobRun, Jobs
+from services.retriever import indexing
+from services.retriever.domain import (
+    Collection,
+    IndexedText,
+    ModelVectors,
+    ReadDocument,
+    StoredChunk,
+    Upload,
+)
+from services.retriever.embedding import Batch, Embedder
+from services.retriever.merging import MERGE_AT
+from services.retriever.reading.blocks import ReadError
+from services.retriever.store import collections, documents, items, lexical
+
+INGEST: Final = "ingest"
+BACKFILL: Final = "backfill"
+MERGE: Final = "merge_postings"
+PROMOTE: Final = "build_dense_index"
+_GROUP_DOCUMENTS: Final = 64
+_GROUP_BYTES: Final = 4 * 1024 * 1024
+_BACKFILL_DELAY_S: Final = 5.0
+
+
+@dataclass
+class Tally:
+    """What the job reports at its end."""
+
+    created: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    chunks: int = 0
+    vectors: int = 0
+    pending: int = 0
+
+    def result(self) -> dict[str, str]:
+        """Counts as the job's result map."""
+        return {name: str(value) for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Documents that are read, embedded and written together."""
+
+    documents: tuple[ReadDocument, ...]
+    failures: tuple[tuple[Upload, ReadError], ...]
+    texts: Mapping[bytes, IndexedText] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ingester:
+    """Handler of ingest jobs. `promote_at`: vectors of a space from which an HNSW index pays."""
+
+    db: Database
+    jobs: Jobs
+    embedder: Embedder
+    executor: Executor
+    promote_at: int
+
+    async def run(self, job: JobRun) -> dict[str, str]:
+        """Works off one upload. A rerun goes on with what is left of it."""
+        upload_id = job.subject["upload_id"]
+        collection_id = job.subject["collection_id"]
+        tally = Tally()
+        async with self.db.tenant() as conn:
+            left = await documents.count_uploads(conn, upload_id)
+        total = int(job.subject.get("documents", left))
+        while not await job.cancelled():
+            async with self.db.tenant() as conn:
+                waiting = await documents.next_uploads(
+                    conn, upload_id, _GROUP_DOCUMENTS, _GROUP_BYTES
+                )
+                collection = await collections.get(conn, collection_id)
+            if not waiting or collection is None:
+                break
+            await self._group(job, collection, upload_id, waiting, tally)
+            left -= len(waiting)
+            await job.progress(total - max(left, 0), total)
+        return tally.result()
+
+    async def _group(
+        self,
+        job: JobRun,
+        collection: Collection,
+        upload_id: str,
+        waiting: Sequence[Upload],
+        tally: Tally,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        fresh = [u for u in waiting if not await self._unchanged(collection, upload_id, u, tally)]
+        if not fresh:
+            return
+        group = await loop.run_in_executor(self.executor, _read, fresh)
+        for upload, error in group.failures:
+            await self._fail(job, collection, upload_id, upload, error)
+            tally.failed += 1
+        if not group.documents:
+            return
+        made = [await self._embed(collection, m, group.texts) for m in collection.writing]
+        async with self.db.tenant() as conn:
+            await self._write(conn, collection, upload_id, group, made, tally)
+
+    async def _unchanged(
+        self, collection: Collection, upload_id: str, upload: Upload, tally: Tally
+    ) -> bool:
+        """Takes care of an upload whose content is what stands there already."""
+        async with self.db.tenant() as conn:
+            # The collection first, always: whoever deletes takes the locks in the same order.
+            await collections.get(conn, collection.collection_id, lock=True)
+            old = await documents.current(conn, collection.collection_id, upload.document_id)
+            if old is None or old["state"] != "ready":
+                return False
+            if bytes(old["content_hash"]) != upload.content_hash:
+                return False
+            if old["given_title"] != upload.title or (
+                upload.format and upload.format != old["format"]
+            ):
+                return False
+            if not upload.title and upload.uri != old["uri"]:
+                return False  # the title may come from the uri's file name
+            if await documents.take_upload(conn, upload_id, upload.position):
+                if old["metadata"] != upload.metadata or old["uri"] != upload.uri:
+                    await documents.put_metadata(
+                        conn,
+                        collection.collection_id,
+                        upload.document_id,
+                        upload.uri,
+                        upload.metadata,
+                    )
+                    await _changed(conn, collection.collection_id)
+                    tally.replaced += 1
+                else:
+                    tally.unchanged += 1
+            return True
+
+    async def _fail(
+        self,
+        job: JobRun,
+        collection: Collection,
+        upload_id: str,
+        upload: Upload,
+        error: ReadError,
+    ) -> None:
+        async with self.db.tenant() as conn:
+            if await documents.take_upload(conn, upload_id, upload.position):
+                await documents.put_failed(
+                    conn,
+                    collection.collection_id,
+                    upload.document_id,
+                    "INVALID_ARGUMENT",
+                    error.message,
+                )
+        await job.item_error(upload.document_id, "INVALID_ARGUMENT", error.message)
+
+    async def _embed(
+        self, collection: Collection, model_id: str, texts: Mapping[bytes, IndexedText]
+    ) -> ModelVectors:
+        """Vectors of the texts that have none. An embedder that is away leaves them pending."""
+        async with self.db.tenant() as conn:
+            done = await items.embedded(conn, collection.collection_id, model_id, list(texts))
+        missing = [h for h in texts if h not in done]
+        if not missing:
+            return ModelVectors(model_id)
+        try:
+            batch = await self.embedder.documents(model_id, [texts[h].text for h in missing])
+        except DomainError as error:
+            logs.get(__name__).warning(
+                "vectors_pending", model=model_id, texts=len(missing), reason=error.reason
+            )
+            return ModelVectors(model_id)
+        return vectors_of(model_id, missing, batch)
+
+    async def _write(
+        self,
+        conn: Connection,
+        collection: Collection,
+        upload_id: str,
+        group: _Group,
+        made: Sequence[ModelVectors],
+        tally: Tally,
+    ) -> None:
+        """One transaction: readers see each document as it was or as it is now."""
+        collection_id = collection.collection_id
+        locked = await collections.get(conn, collection_id, lock=True)
+        if locked is None:
+            return
+        taken = [
+            d
+            for d in group.documents
+            if await documents.take_upload(conn, upload_id, d.upload.position)
+        ]
+        ids = [d.upload.document_id for d in taken]
+        kept = {
+            i: old
+            for i in ids
+            if (old := await documents.current(conn, collection_id, i)) is not None
+        }
+        gone_chunks, lost = await items.remove_chunks(conn, collection_id, ids)
+        new_items, new_length, numbers = await _add_items(conn, collection_id, taken, group.texts)
+        for document in taken:
+            await _put_document(conn, collection_id, document)
+        await items.insert_chunks(conn, collection_id, _stored(collection_id, taken, numbers))
+        gone_items, gone_length = await items.remove_unplaced(conn, collection_id, list(lost))
+        chunks = sum(len(d.chunks) for d in taken)
+        fresh = sum(1 for i in ids if i not in kept or kept[i]["revision"] == 0)
+        await collections.count_up(
+            conn,
+            collection_id,
+            documents=fresh,
+            chunks=chunks - gone_chunks,
+            items=new_items - gone_items,
+            length=new_length - gone_length,
+        )
+        for vectors in made:
+            tally.vectors += await put_vectors(conn, collection_id, vectors, numbers)
+        tally.created += fresh
+        tally.replaced += len(taken) - fresh
+        tally.chunks += chunks
+        tally.pending += await self._follow_up(conn, collection_id, locked, numbers)
+
+    async def _follow_up(
+        self,
+        conn: Connection,
+        collection_id: str,
+        collection: Collection,
+        numbers: Mapping[bytes, int],
+    ) -> int:
+        """Queues what the write made necessary; returns how many texts lack an active vector."""
+        pending = 0
+        for model_id in collection.writing:
+            done = await items.embedded(conn, collection_id, model_id, list(numbers))
+            lacking = len(numbers) - len(done)
+            pending += lacking if model_id == collection.model_id else 0
+            if lacking:
+                await self.jobs.enqueue(
+                    conn,
+                    BACKFILL,
+                    {"collection_id": collection_id},
+                    dedupe=collection_id,
+                    unit="chunks",
+                    delay_s=_BACKFILL_DELAY_S,
+                )
+        if len(await lexical.segments(conn, collection_id)) > MERGE_AT:
+            await self.jobs.enqueue(
+                conn, MERGE, {"collection_id": collection_id}, dedupe=collection_id
+            )
+        active = collection.active
+        if active and not active.index_name and active.vectors >= self.promote_at:
+            await self.jobs.enqueue(
+                conn,
+                PROMOTE,
+                {"collection_id": collection_id, "model_id": active.model_id},
+                dedupe=f"{collection_id}\x1f{active.model_id}",
+            )
+        return pending
+
+
+def _read(uploads: Sequence[Upload]) -> _Group:
+    """Reads, cuts and tokenises. Runs in an executor."""
+    read: list[ReadDocument] = []
+    failures: list[tuple[Upload, ReadError]] = []
+    texts: dict[bytes, IndexedText] = {}
+    for upload in uploads:
+        try:
+            document, indexed = indexing.read_upload(upload)
+        except ReadError as error:
+            failures.append((upload, error))
+            continue
+        read.append(document)
+        for digest, part in zip(document.hashes, document.chunks, strict=True):
+            if digest not in texts:
+                texts[digest] = indexing.index_text(indexed[digest], part.text)
+    return _Group(tuple(read), tuple(failures), texts)
+
+
+def vectors_of(model_id: str, hashes: Sequence[bytes], batch: Batch) -> ModelVectors:
+    """A batch of the embedder by content hash; texts it could not embed are left out."""
+    pairs = list(zip(hashes, batch.items, strict=True))
+    return ModelVectors(
+        model_id=model_id,
+        revision=batch.revision,
+        dimensions=batch.dimensions,
+        vectors={h: e.vector for h, e in pairs if e.vector is not None},
+        tokens={h: e.tokens for h, e in pairs if e.vector is not None and e.tokens is not None},
+    )
+
+
+async def put_vectors(
+    conn: Connection, collection_id: str, made: ModelVectors, numbers: Mapping[bytes, int]
+) -> int:
+    """Stores vectors of items; returns how many are new."""
+    if not made.vectors:
+        return 0
+    known = await collections.describe_space(
+        conn, collection_id, made.model_id, made.revision, made.dimensions
+    )
+    if known != made.dimensions:
+        # Another model under the old name: its vectors cannot be compared with those stored.
+        logs.get(__name__).error("dimensions_changed", model=made.model_id, stored=known)
+        return 0
+    by_item = {numbers[h]: v for h, v in made.vectors.items() if h in numbers}
+    added = await items.insert_vectors(conn, collection_id, made.model_id, by_item)
+    tokens = {numbers[h]: t for h, t in made.tokens.items() if h in numbers}
+    if tokens:
+        await items.insert_token_vectors(conn, collection_id, made.model_id, tokens)
+    await collections.count_vectors(conn, collection_id, made.model_id, added)
+    return added
+
+
+async def _add_items(
+    conn: Connection,
+    collection_id: str,
+    taken: Sequence[ReadDocument],
+    texts: Mapping[bytes, IndexedText],
+) -> tuple[int, int, dict[bytes, int]]:
+    """Adds texts that the collection lacks: (items, their length, numbers of all texts)."""
+    wanted = list(dict.fromkeys(h for d in taken for h in d.hashes))
+    numbers = await items.known(conn, collection_id, wanted)
+    new = [texts[h] for h in wanted if h not in numbers]
+    if not new:
+        return 0, 0, numbers
+    first, segment = await collections.take_items(conn, collection_id, len(new))
+    await items.insert(conn, collection_id, first, new)
+    await lexical.write_segment(
+        conn,
+        collection_id,
+        lexical.Segment(segment, first, first + len(new) - 1, len(new)),
+        indexing.pack_segment(first, new),
+    )
+    numbers.update({t.content_hash: number for number, t in enumerate(new, first)})
+    return len(new), sum(t.length for t in new), numbers
+
+
+async def _put_document(conn: Connection, collection_id: str, document: ReadDocument) -> None:
+    upload = document.upload
+    await documents.put_ready(
+        conn,
+        collection_id,
+        upload,
+        title=document.title,
+        form=int(document.format),
+        content=document.text,
+        chunk_count=len(document.chunks),
+        changes=document.changes,
+    )
+    await documents.index_metadata(conn, collection_id, upload.document_id, upload.metadata)
+
+
+def _stored(
+    collection_id: str, taken: Sequence[ReadDocument], numbers: Mapping[bytes, int]
+) -> list[StoredChunk]:
+    return [
+        StoredChunk(
+            document_id=document.upload.document_id,
+            ordinal=ordinal,
+            chunk_id=indexing.chunk_uuid(collection_id, document.upload.document_id, ordinal, part),
+            item=numbers[digest],
+            kind=int(part.kind),
+            section=part.section,
+            text=part.text,
+            header=part.header,
+            start_char=part.start,
+            end_char=part.end,
+            page=part.page,
+        )
+        for document in taken
+        for ordinal, (part, digest) in enumerate(zip(document.chunks, document.hashes, strict=True))
+    ]
+
+
+async def _changed(conn: Connection, collection_id: str) -> None:
+    await collections.count_up(conn, collection_id, documents=0, chunks=0, items=0, length=0)
+
+
+async def remove_documents(
+    conn: Connection, collection_id: str, document_ids: Sequence[str]
+) -> tuple[int, int]:
+    """Removes documents with everything derived from them: (documents, chunks) removed.
+
+    The caller has locked the collection. Gone from every leg when the transaction commits.
+    """
+    counted = [
+        i
+        for i in document_ids
+        if (old := await documents.current(conn, collection_id, i)) is not None
+        and old["revision"] > 0
+    ]
+    chunks, lost = await items.remove_chunks(conn, collection_id, document_ids)
+    gone_items, gone_length = await items.remove_unplaced(conn, collection_id, list(lost))
+    await documents.delete(conn, collection_id, document_ids)
+    await collections.count_up(
+        conn,
+        collection_id,
+        documents=-len(counted),
+        chunks=-chunks,
+        items=-gone_items,
+        length=-gone_length,
+    )
+    return len(document_ids), chunks

@@ -1,0 +1,212 @@
+"""Markdown: headings as section path, fenced code whole, pipe tables by rows, front matter.
+
+A line scanner over CommonMark's block structure with the table extension. Inline marks stay as
+written: they are text to a reader and offsets keep pointing into the source.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.retriever.reading import tables
+from services.retriever.reading.blocks import Block, Kind
+
+_ATX: Final = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_SETEXT: Final = re.compile(r"^ {0,3}(=+|-+)[ \t]*$")
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_LIST: Final = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
+_RULE: Final = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_DELIMITER: Final = re.compile(r"^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
+_COMMENT: Final = re.compile(r"^ {0,3}<!--")
+_FRONT: Final = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_TITLE: Final = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
+_INLINE: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[*_`]{1,3}")
+_CELL: Final = re.compile(r"(?<!\\)\|")
+
+
+@dataclass
+class _Scan:
+    """Lines with their offsets and what has been found so far."""
+
+    text: str
+    lines: list[tuple[int, str]]
+    at: int = 0
+    headings: list[tuple[int, str]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def section(self) -> tuple[str, ...]:
+        return tuple(title for _, title in self.headings)
+
+    def end_of(self, index: int) -> int:
+        start, content = self.lines[index]
+        return start + len(content)
+
+    def add(self, kind: Kind, first: int, last: int, *, whole: bool = False) -> None:
+        """A block of the lines first..last inclusive."""
+        start, end = self.lines[first][0], self.end_of(last)
+        body = self.text[start:end]
+        if body.strip():
+            self.blocks.append(Block(kind, body, start, end, self.section, whole=whole))
+
+
+def plain(inline: str) -> str:
+    """A heading without its inline marks and link targets."""
+    return " ".join(_INLINE.sub(lambda m: m.group(1) or "", inline).split())
+
+
+def read(text: str) -> tuple[str, list[Block]]:
+    """Title (front matter, else the first level-1 heading) and blocks of a Markdown text."""
+    title = ""
+    begin = 0
+    front = _FRONT.match(text)
+    if front:
+        begin = front.end()
+        named = _FRONT_TITLE.search(front.group(1))
+        title = named.group(1).strip() if named else ""
+    scan = _Scan(text, _lines(text, begin))
+    while scan.at < len(scan.lines):
+        _step(scan)
+    if not title:
+        title = next((b.text for b in scan.blocks if b.kind is Kind.TITLE), "")
+        title = plain(title.lstrip("# ").split("\n")[0])
+    return title, scan.blocks
+
+
+def _lines(text: str, begin: int) -> list[tuple[int, str]]:
+    out: list[tuple[int, str]] = []
+    at = begin
+    for raw in text[begin:].split("\n"):
+        out.append((at, raw.rstrip("\r")))
+        at += len(raw) + 1
+    return out
+
+
+def _step(scan: _Scan) -> None:
+    content = scan.lines[scan.at][1]
+    atx = _ATX.match(content)
+    fence = _FENCE.match(content)
+    if not content.strip() or _RULE.match(content):
+        scan.at += 1
+    elif fence:
+        _code(scan, fence.group(1))
+    elif atx:
+        _heading(scan, len(atx.group(1)), atx.group(2) or "", scan.at)
+    elif _COMMENT.match(content):
+        _comment(scan)
+    elif _table_starts(scan):
+        _table(scan)
+    elif _LIST.match(content):
+        _list(scan)
+    else:
+        _paragraph(scan)
+
+
+def _heading(scan: _Scan, level: int, inline: str, last: int) -> None:
+    title = plain(inline)
+    first = scan.at
+    scan.at = last + 1
+    if not title:
+        return
+    while scan.headings and scan.headings[-1][0] >= level:
+        scan.headings.pop()
+    scan.headings.append((level, title))
+    scan.add(Kind.TITLE, first, last)
+
+
+def _code(scan: _Scan, mark: str) -> None:
+    first = scan.at
+    last = len(scan.lines) - 1
+    for index in range(first + 1, len(scan.lines)):
+        content = scan.lines[index][1].strip()
+        if content.startswith(mark) and not content.strip(mark[0]):
+            last = index
+            break
+    scan.add(Kind.CODE, first, last, whole=True)
+    scan.at = last + 1
+
+
+def _comment(scan: _Scan) -> None:
+    while scan.at < len(scan.lines):
+        closed = "-->" in scan.lines[scan.at][1]
+        scan.at += 1
+        if closed:
+            break
+
+
+def _table_starts(scan: _Scan) -> bool:
+    if scan.at + 1 >= len(scan.lines) or "|" not in scan.lines[scan.at][1]:
+        return False
+    delimiter = scan.lines[scan.at + 1][1]
+    return "-" in delimiter and _DELIMITER.match(delimiter) is not None
+
+
+def _cells(content: str) -> list[str]:
+    stripped = content.strip()
+    stripped = stripped.removeprefix("|")
+    if stripped.endswith("|") and not stripped.endswith("\\|"):
+        stripped = stripped[:-1]
+    return [cell.strip().replace("\\|", "|") for cell in _CELL.split(stripped)]
+
+
+def _table(scan: _Scan) -> None:
+    first = scan.at
+    body = first + 2
+    last = body
+    while last < len(scan.lines) and "|" in scan.lines[last][1]:
+        last += 1
+    grid = [_cells(scan.lines[first][1])]
+    grid.extend(_cells(scan.lines[i][1]) for i in range(body, last))
+    for piece in tables.pieces(grid, 1):
+        if piece.last > piece.first:
+            start = scan.lines[body + piece.first][0]
+            end = scan.end_of(body + piece.last - 1)
+        else:
+            start, end = scan.lines[first][0], scan.end_of(first)
+        shown = f"{piece.header}\n{piece.body}" if piece.header else piece.body
+        scan.blocks.append(
+            Block(Kind.TABLE, shown, start, end, scan.section, whole=True, header=piece.header)
+        )
+    scan.at = last
+
+
+def _list(scan: _Scan) -> None:
+    first = scan.at
+    last = first
+    index = first + 1
+    while index < len(scan.lines):
+        content = scan.lines[index][1]
+        if content.strip():
+            inside = _LIST.match(content) or content.startswith((" ", "\t"))
+            lazy = bool(scan.lines[index - 1][1].strip()) and not _interrupts(content)
+            if not (inside or lazy) or _FENCE.match(content):
+                break
+            last = index
+        elif index + 1 < len(scan.lines) and not scan.lines[index + 1][1].strip():
+            break
+        index += 1
+    scan.add(Kind.LIST, first, last)
+    scan.at = last + 1
+
+
+def _interrupts(content: str) -> bool:
+    return bool(_ATX.match(content) or _FENCE.match(content) or _RULE.match(content))
+
+
+def _paragraph(scan: _Scan) -> None:
+    first = scan.at
+    index = first + 1
+    while index < len(scan.lines):
+        content = scan.lines[index][1]
+        setext = _SETEXT.match(content)
+        if setext and index == first + 1:
+            level = 1 if "=" in setext.group(1) else 2
+            _heading(scan, level, scan.lines[first][1].strip(), index)
+            return
+        if not content.strip() or _interrupts(content) or _LIST.match(content):
+            break
+        index += 1
+    scan.add(Kind.PARAGRAPH, first, index - 1)
+    scan.at = index

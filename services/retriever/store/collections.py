@@ -1,0 +1,289 @@
+"""Collections and their embedding spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.common.db import Connection
+from services.retriever.domain import Collection, Space
+from services.retriever.store.sqltools import TENANT, Row, one, rows, run
+
+_COLUMNS = """collection_id, display_name, description, default_recipe, model_id, previous_model_id,
+    tokenizer, version, document_count, chunk_count, item_count, item_length, etag, create_time,
+    update_time"""
+
+
+def _space(row: Row) -> Space:
+    return Space(
+        model_id=row["model_id"],
+        model_revision=row["model_revision"],
+        dimensions=row["dimensions"],
+        state=row["state"],
+        vectors=row["vectors"],
+        index_name=row["index_name"],
+        ef_search=row["ef_search"],
+    )
+
+
+def _collection(row: Row, spaces: Sequence[Row]) -> Collection:
+    return Collection(
+        collection_id=row["collection_id"],
+        display_name=row["display_name"],
+        description=row["description"],
+        default_recipe=row["default_recipe"],
+        model_id=row["model_id"],
+        previous_model_id=row["previous_model_id"],
+        tokenizer=row["tokenizer"],
+        version=row["version"],
+        document_count=row["document_count"],
+        chunk_count=row["chunk_count"],
+        item_count=row["item_count"],
+        item_length=row["item_length"],
+        etag=str(row["etag"]),
+        create_time=row["create_time"],
+        update_time=row["update_time"],
+        spaces=tuple(_space(s) for s in spaces),
+    )
+
+
+async def _with_spaces(conn: Connection, found: list[Row]) -> list[Collection]:
+    if not found:
+        return []
+    spaces = await rows(
+        conn,
+        f"""SELECT collection_id, model_id, model_revision, dimensions, state, vectors, index_name,
+                   ef_search
+            FROM retriever.spaces WHERE tenant_id = {TENANT} AND collection_id = ANY(%s)
+            ORDER BY state <> 'active', create_time""",
+        ([row["collection_id"] for row in found],),
+    )
+    return [
+        _collection(row, [s for s in spaces if s["collection_id"] == row["collection_id"]])
+        for row in found
+    ]
+
+
+async def insert(
+    conn: Connection,
+    collection_id: str,
+    display_name: str,
+    description: str,
+    default_recipe: str,
+    model_id: str,
+    tokenizer: str,
+) -> bool:
+    """Adds an empty collection with its active space; False when the id is taken."""
+    added = await run(
+        conn,
+        f"""INSERT INTO retriever.collections
+                (tenant_id, collection_id, display_name, description, default_recipe, model_id,
+                 tokenizer)
+            VALUES ({TENANT}, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING""",
+        (collection_id, display_name, description, default_recipe, model_id, tokenizer),
+    )
+    if added:
+        await add_space(conn, collection_id, model_id, "active")
+    return bool(added)
+
+
+async def get(conn: Connection, collection_id: str, *, lock: bool = False) -> Collection | None:
+    """One collection; `lock` makes writers of it wait for this transaction's end."""
+    row = await one(
+        conn,
+        f"""SELECT {_COLUMNS} FROM retriever.collections
+            WHERE tenant_id = {TENANT} AND collection_id = %s {"FOR UPDATE" if lock else ""}""",
+        (collection_id,),
+    )
+    found = await _with_spaces(conn, [row] if row else [])
+    return found[0] if found else None
+
+
+async def get_many(conn: Connection, collection_ids: Sequence[str]) -> dict[str, Collection]:
+    """The collections that exist, by id."""
+    found = await rows(
+        conn,
+        f"""SELECT {_COLUMNS} FROM retriever.collections
+            WHERE tenant_id = {TENANT} AND collection_id = ANY(%s)""",
+        (list(collection_ids),),
+    )
+    return {c.collection_id: c for c in await _with_spaces(conn, found)}
+
+
+async def page(conn: Connection, after: str, limit: int) -> list[Collection]:
+    """Collections with an id after `after`, in order of id."""
+    found = await rows(
+        conn,
+        f"""SELECT {_COLUMNS} FROM retriever.collections
+            WHERE tenant_id = {TENANT} AND collection_id > %s ORDER BY collection_id LIMIT %s""",
+        (after, limit),
+    )
+    return await _with_spaces(conn, found)
+
+
+async def update(
+    conn: Connection,
+    collection_id: str,
+    display_name: str | None,
+    description: str | None,
+    default_recipe: str | None,
+) -> None:
+    """Sets what is not None and gives the collection a new etag."""
+    await run(
+        conn,
+        f"""UPDATE retriever.collections
+            SET display_name = coalesce(%s, display_name), description = coalesce(%s, description),
+                default_recipe = coalesce(%s, default_recipe), etag = gen_random_uuid(),
+                update_time = now()
+            WHERE tenant_id = {TENANT} AND collection_id = %s""",
+        (display_name, description, default_recipe, collection_id),
+    )
+
+
+async def delete(conn: Connection, collection_id: str) -> None:
+    """Removes the collection and everything that belongs to it."""
+    for table in (
+        "vectors", "token_vectors", "postings", "segments", "dead_items", "items",
+        "document_metadata", "chunks", "uploads", "documents", "spaces", "collections",
+    ):  # fmt: skip
+        await run(
+            conn,
+            f"DELETE FROM retriever.{table} WHERE tenant_id = {TENANT} AND collection_id = %s",
+            (collection_id,),
+        )
+
+
+async def count_up(
+    conn: Connection,
+    collection_id: str,
+    *,
+    documents: int,
+    chunks: int,
+    items: int,
+    length: int,
+) -> None:
+    """Adds to the statistics, in the transaction that changes what they count."""
+    await run(
+        conn,
+        f"""UPDATE retriever.collections
+            SET document_count = document_count + %s, chunk_count = chunk_count + %s,
+                item_count = item_count + %s, item_length = item_length + %s,
+                version = version + 1, update_time = now()
+            WHERE tenant_id = {TENANT} AND collection_id = %s""",
+        (documents, chunks, items, length, collection_id),
+    )
+
+
+async def take_items(conn: Connection, collection_id: str, count: int) -> tuple[int, int]:
+    """Reserves `count` item numbers and one segment number: (first item, segment)."""
+    row = await one(
+        conn,
+        f"""UPDATE retriever.collections
+            SET next_item = next_item + %s, next_segment = next_segment + 1
+            WHERE tenant_id = {TENANT} AND collection_id = %s
+            RETURNING next_item - %s AS first_item, next_segment - 1 AS segment""",
+        (count, collection_id, count),
+    )
+    if row is None:
+        raise LookupError(collection_id)
+    return int(row["first_item"]), int(row["segment"])
+
+
+# ---- spaces ------------------------------------------------------------------------------------
+
+
+async def add_space(conn: Connection, collection_id: str, model_id: str, state: str) -> None:
+    """Adds an empty space; one that exists gets the state."""
+    await run(
+        conn,
+        f"""INSERT INTO retriever.spaces (tenant_id, collection_id, model_id, state)
+            VALUES ({TENANT}, %s, %s, %s)
+            ON CONFLICT (tenant_id, collection_id, model_id)
+                DO UPDATE SET state = excluded.state""",
+        (collection_id, model_id, state),
+    )
+
+
+async def describe_space(
+    conn: Connection, collection_id: str, model_id: str, revision: str, dimensions: int
+) -> int:
+    """Records what the first vectors of a space told about their model; returns the dimensions
+    that the space has, 0 when it is gone."""
+    row = await one(
+        conn,
+        f"""UPDATE retriever.spaces
+            SET model_revision = CASE WHEN dimensions = 0 THEN %s ELSE model_revision END,
+                dimensions = CASE WHEN dimensions = 0 THEN %s ELSE dimensions END
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s
+            RETURNING dimensions""",
+        (revision, dimensions, collection_id, model_id),
+    )
+    return int(row["dimensions"]) if row else 0
+
+
+async def count_vectors(conn: Connection, collection_id: str, model_id: str, change: int) -> None:
+    """Adds to a space's number of vectors."""
+    await run(
+        conn,
+        f"""UPDATE retriever.spaces SET vectors = vectors + %s
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s""",
+        (change, collection_id, model_id),
+    )
+
+
+async def activate_space(conn: Connection, collection_id: str, model_id: str) -> None:
+    """Makes a space the active one; the old one becomes ready."""
+    await run(
+        conn,
+        f"""UPDATE retriever.spaces
+            SET state = CASE WHEN model_id = %s THEN 'active' ELSE 'ready' END
+            WHERE tenant_id = {TENANT} AND collection_id = %s
+              AND (model_id = %s OR state = 'active')""",
+        (model_id, collection_id, model_id),
+    )
+    await run(
+        conn,
+        f"""UPDATE retriever.collections
+            SET previous_model_id = model_id, model_id = %s, version = version + 1,
+                etag = gen_random_uuid(), update_time = now()
+            WHERE tenant_id = {TENANT} AND collection_id = %s""",
+        (model_id, collection_id),
+    )
+
+
+async def set_space_state(conn: Connection, collection_id: str, model_id: str, state: str) -> None:
+    """Sets a space's state."""
+    await run(
+        conn,
+        f"""UPDATE retriever.spaces SET state = %s
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s""",
+        (state, collection_id, model_id),
+    )
+
+
+async def set_space_index(
+    conn: Connection, collection_id: str, model_id: str, name: str | None, ef_search: int | None
+) -> None:
+    """Records a space's HNSW index, or that it has none."""
+    await run(
+        conn,
+        f"""UPDATE retriever.spaces SET index_name = %s, ef_search = %s
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s""",
+        (name, ef_search, collection_id, model_id),
+    )
+
+
+async def drop_space(conn: Connection, collection_id: str, model_id: str) -> None:
+    """Removes a space with its vectors."""
+    for table in ("vectors", "token_vectors", "spaces"):
+        await run(
+            conn,
+            f"""DELETE FROM retriever.{table}
+                WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s""",
+            (collection_id, model_id),
+        )
+    await run(
+        conn,
+        f"""UPDATE retriever.collections SET previous_model_id = NULL
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND previous_model_id = %s""",
+        (collection_id, model_id),
+    )

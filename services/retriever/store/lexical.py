@@ -1,0 +1,183 @@
+"""Packed postings: segments of terms, read in one statement so that statistics, dead items and
+postings are of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.common.db import Connection
+from services.retriever.store.sqltools import TENANT, one, rows, run
+
+_FETCH: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a query needs. `postings`: term -> packed lists, one a segment."""
+
+    documents: int
+    total_length: int
+    dead: tuple[int, ...]
+    postings: dict[str, list[bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment and the range of item numbers that it holds."""
+
+    segment: int
+    first_item: int
+    last_item: int
+    items: int
+
+
+async def snapshot(conn: Connection, collection_id: str, terms: Sequence[str]) -> Snapshot:
+    """Statistics, dead items and the postings of `terms` in one collection."""
+    query = f"""
+        SELECT 0 AS what, c.item_count AS a, c.item_length AS b, NULL::text AS term,
+               NULL::bytea AS entries
+        FROM retriever.collections AS c
+        WHERE c.tenant_id = {TENANT} AND c.collection_id = %(collection)s
+        UNION ALL
+        SELECT 1, d.item, 0, NULL, NULL FROM retriever.dead_items AS d
+        WHERE d.tenant_id = {TENANT} AND d.collection_id = %(collection)s
+        UNION ALL
+        SELECT 2, p.segment, 0, p.term, p.entries FROM retriever.postings AS p
+        WHERE p.tenant_id = {TENANT} AND p.collection_id = %(collection)s
+          AND p.segment = ANY(ARRAY(SELECT s.segment FROM retriever.segments AS s
+                WHERE s.tenant_id = {TENANT} AND s.collection_id = %(collection)s))
+          AND p.term = ANY(%(terms)s)"""
+    documents = length = 0
+    dead: list[int] = []
+    postings: dict[str, list[bytes]] = {}
+    # Binary results: posting lists would be twice as long in text form.
+    async with conn.cursor(binary=True) as cursor:
+        await cursor.execute(query.encode(), {"collection": collection_id, "terms": list(terms)})
+        for row in await cursor.fetchall():
+            if row["what"] == 2:
+                postings.setdefault(row["term"], []).append(row["entries"])
+            elif row["what"] == 1:
+                dead.append(row["a"])
+            else:
+                documents, length = row["a"], row["b"]
+    return Snapshot(documents, length, tuple(dead), postings)
+
+
+async def write_segment(
+    conn: Connection,
+    collection_id: str,
+    segment: Segment,
+    packed: Iterable[tuple[str, bytes]],
+) -> None:
+    """Adds a segment with its postings."""
+    await run(
+        conn,
+        f"""INSERT INTO retriever.segments
+                (tenant_id, collection_id, segment, first_item, last_item, items)
+            VALUES ({TENANT}, %s, %s, %s, %s, %s)""",
+        (collection_id, segment.segment, segment.first_item, segment.last_item, segment.items),
+    )
+    await append(conn, collection_id, segment.segment, packed)
+
+
+async def append(
+    conn: Connection, collection_id: str, segment: int, packed: Iterable[tuple[str, bytes]]
+) -> None:
+    """Adds postings to a segment, terms that it does not hold yet."""
+    rows_to_write = list(packed)
+    if not rows_to_write:
+        return
+    await run(
+        conn,
+        f"""INSERT INTO retriever.postings (tenant_id, collection_id, segment, term, entries)
+            SELECT {TENANT}, %s, %s, n.term, n.entries
+            FROM unnest(%b::text[], %b::bytea[]) AS n (term, entries)""",
+        (
+            collection_id,
+            segment,
+            [term for term, _ in rows_to_write],
+            [entries for _, entries in rows_to_write],
+        ),
+    )
+
+
+async def segments(conn: Connection, collection_id: str) -> list[Segment]:
+    """All segments of a collection, oldest items first."""
+    found = await rows(
+        conn,
+        f"""SELECT segment, first_item, last_item, items FROM retriever.segments
+            WHERE tenant_id = {TENANT} AND collection_id = %s ORDER BY first_item""",
+        (collection_id,),
+    )
+    return [Segment(**row) for row in found]
+
+
+async def dead_between(
+    conn: Connection, collection_id: str, first_item: int, last_item: int
+) -> list[int]:
+    """Dead items with numbers first..last."""
+    found = await rows(
+        conn,
+        f"""SELECT item FROM retriever.dead_items
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND item BETWEEN %s AND %s""",
+        (collection_id, first_item, last_item),
+    )
+    return [row["item"] for row in found]
+
+
+async def terms_of(
+    conn: Connection, collection_id: str, chosen: Sequence[int]
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """The postings of these segments term by term, without holding them all in memory."""
+    query = f"""SELECT term, entries FROM retriever.postings
+        WHERE tenant_id = {TENANT} AND collection_id = %s AND segment = ANY(%s)
+        ORDER BY term, segment"""
+    async with conn.cursor("nianlun_merge", binary=True) as cursor:
+        cursor.itersize = _FETCH
+        await cursor.execute(query.encode(), (collection_id, list(chosen)))
+        term: str | None = None
+        parts: list[bytes] = []
+        async for row in cursor:
+            if row["term"] != term:
+                if term is not None:
+                    yield term, parts
+                term, parts = row["term"], []
+            parts.append(row["entries"])
+        if term is not None:
+            yield term, parts
+
+
+async def drop_segments(conn: Connection, collection_id: str, chosen: Sequence[int]) -> None:
+    """Removes segments with their postings."""
+    for table in ("postings", "segments"):
+        await run(
+            conn,
+            f"""DELETE FROM retriever.{table}
+                WHERE tenant_id = {TENANT} AND collection_id = %s AND segment = ANY(%s)""",
+            (collection_id, list(chosen)),
+        )
+
+
+async def drop_dead(conn: Connection, collection_id: str, items: Sequence[int]) -> None:
+    """Forgets dead items that stand in no segment any more."""
+    await run(
+        conn,
+        f"""DELETE FROM retriever.dead_items
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND item = ANY(%s)""",
+        (collection_id, list(items)),
+    )
+
+
+async def lock_merge(conn: Connection, collection_id: str) -> bool:
+    """Takes the collection's merge lock for this transaction; False when another merge runs."""
+    row = await one(
+        conn,
+        f"""SELECT pg_try_advisory_xact_lock(hashtextextended(
+                'nianlun.merge.' || {TENANT} || chr(31) || %s, 0)) AS locked""",
+        (collection_id,),
+    )
+    # A merge of a large segment may take longer than a caller's statement may.
+    await run(conn, "SELECT set_config('statement_timeout', '0', true)")
+    return bool(row and row["locked"])

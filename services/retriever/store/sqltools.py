@@ -1,0 +1,30 @@
+"""What the SQL modules share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from services.common.db import Connection
+
+TENANT: Final = "current_setting('nianlun.tenant_id')"
+"""The tenant of the transaction, as an SQL expression."""
+
+Row = dict[str, Any]
+
+
+async def one(conn: Connection, query: str, params: tuple[Any, ...] = ()) -> Row | None:
+    """The first row, None without one."""
+    cursor = await conn.execute(query.encode(), params)
+    return await cursor.fetchone()
+
+
+async def rows(conn: Connection, query: str, params: tuple[Any, ...] = ()) -> list[Row]:
+    """All rows."""
+    cursor = await conn.execute(query.encode(), params)
+    return await cursor.fetchall()
+
+
+async def run(conn: Connection, query: str, params: tuple[Any, ...] = ()) -> int:
+    """Executes a statement; returns how many rows it touched."""
+    cursor = await conn.execute(query.encode(), params)
+    return cursor.rowcount

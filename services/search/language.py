@@ -1,0 +1,60 @@
+"""Which scripts a text uses, and when a query is short: characters in Chinese, words in English."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+# Han (with extensions A and B and the compatibility block), the iteration mark and 〇.
+HAN: Final = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Kana and Hangul are written without reliable word breaks too and share the bigram treatment.
+KANA_HANGUL: Final = r"\u3040-\u30ff\u31f0-\u31ff\uac00-\ud7af\u1100-\u11ff"
+
+_HAN_CHAR: Final = re.compile(f"[{HAN}]")
+_CJK_CHAR: Final = re.compile(f"[{HAN}{KANA_HANGUL}]")
+_WORD: Final = re.compile(rf"[^\W_{HAN}{KANA_HANGUL}]+")
+# Zero-width and soft characters that people paste without seeing them, bidi marks included.
+_INVISIBLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff]"
+)
+
+SHORT_QUERY_CHARACTERS: Final = 6
+SHORT_QUERY_WORDS: Final = 3
+
+
+def normalise(text: str) -> str:
+    """NFKC without zero-width characters; case is kept (camelCase still has to be seen)."""
+    # Invisible characters go first: one inside a composed pair would keep NFKC from joining it.
+    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+
+
+def han_share(text: str) -> float:
+    """Share of Han characters among all letters and digits of `text`, 0 for an empty text."""
+    han = len(_HAN_CHAR.findall(text))
+    other = sum(map(len, _WORD.findall(text)))
+    return han / (han + other) if han + other else 0.0
+
+
+def is_chinese(text: str) -> bool:
+    """True when Chinese carries the text. A word of Latin script weighs as one character."""
+    han = len(_HAN_CHAR.findall(text))
+    return han > 0 and han >= len(_WORD.findall(text))
+
+
+def query_length(text: str) -> tuple[int, int]:
+    """(CJK characters, words of other scripts) of a text; `split()` sees no Chinese words."""
+    return len(_CJK_CHAR.findall(text)), len(_WORD.findall(text))
+
+
+def is_short_query(text: str) -> bool:
+    """The short-query rule: up to 6 characters in Chinese, up to 3 words in English.
+
+    In a mixed query each word counts as two characters: `R6900 内存` is short,
+    `R6900 服务器 支持多少内存` is not.
+    """
+    characters, words = query_length(text)
+    if characters == 0:
+        return words <= SHORT_QUERY_WORDS
+    return characters + 2 * words <= SHORT_QUERY_CHARACTERS

@@ -1,0 +1,56 @@
+"""The published reasons and the catalogue in the code are one list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+from nianlun.common.v1 import common_pb2
+from services.common import errors, status
+
+PREFIX = "ERROR_REASON_"
+REASONS = [name.removeprefix(PREFIX) for name in common_pb2.ErrorReason.keys()]  # noqa: SIM118
+PUBLISHED = [reason for reason in REASONS if reason != "UNSPECIFIED"]
+PROTO = Path(__file__).resolve().parents[2] / "protos/nianlun/common/v1/common.proto"
+
+
+def test_every_published_reason_is_in_the_catalogue_and_no_other() -> None:
+    assert set(errors.CATALOGUE) == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("reason", PUBLISHED)
+def test_the_comment_names_the_code_that_is_sent(reason: str) -> None:
+    text = PROTO.read_text(encoding="utf-8")
+    block = re.search(rf"((?: *//.*\n)+) *{PREFIX}{reason} = ", text)
+    assert block is not None
+    first = block.group(1).strip().removeprefix("//").strip()
+    named = re.match(r"([A-Z_]+)(?:, per item)?:", first)
+    assert named is not None, first
+    assert grpc.StatusCode[named.group(1)] is errors.CATALOGUE[reason].code
+
+
+@pytest.mark.parametrize("reason", PUBLISHED)
+def test_the_status_has_exactly_one_error_info_and_fits_in_trailers(reason: str) -> None:
+    error = errors.DomainError(
+        reason,
+        "长" * 50_000,
+        metadata={f"k{i}": "v" * 10_000 for i in range(100)},
+        violations=[(f"f{i}" * 1000, "d" * 10_000) for i in range(500)],
+        retry_after_s=1.5,
+        resource=("type" * 1000, "name" * 1000),
+        detail="private",
+    )
+    sent = status.to_status(error)
+    infos = [d for d in sent.details if d.Is(error_details_pb2.ErrorInfo.DESCRIPTOR)]
+    assert len(infos) == 1
+    info = error_details_pb2.ErrorInfo()
+    infos[0].Unpack(info)
+    assert (info.reason, info.domain) == (reason, "nianlun.io")
+    # Trailers over 8 KB reach the caller as RESOURCE_EXHAUSTED instead of the real failure.
+    assert len(sent.SerializeToString()) + len(quote(sent.message)) < 8_000
+    assert b"private" not in sent.SerializeToString()

@@ -1,0 +1,494 @@
+"""Background work: ends in a visible state, is leased, retried, and runs once in effect."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from nianlun.common.v1 import common_pb2
+from nianlun.memory.v1 import memory_pb2
+from services.common import context, deadlines, errors
+from services.common.context import CallContext, Caller
+from services.common.db import Database
+from services.common.jobs import JobCancelled, JobRun, Jobs, LeaseLost, Quarantine, Retry
+from services.common.jobs.rpc import JobRpcs
+from services.common.settings import JobSettings
+from tests.integration.common.conftest import CHASSIS_TABLES, settings_of, until
+
+FAST = JobSettings(
+    poll_s=0.05,
+    heartbeat_s=0.1,
+    lease_s=0.6,
+    stalled_check_s=0.1,
+    backoff_base_s=0.01,
+    backoff_max_s=0.05,
+    max_failures=3,
+    watch_poll_s=0.02,
+    shutdown_s=0.2,
+)
+TENANT = "jobs-t"
+
+
+@pytest.fixture(scope="session")
+def jobs_database(databases):
+    """A database of these tests: workers take whatever lies in the queue."""
+    made = databases.new()
+    with made.connect() as conn:
+        conn.execute(CHASSIS_TABLES)
+    return made
+
+
+@pytest.fixture
+async def jobs_db(jobs_database) -> AsyncIterator[Database]:
+    with jobs_database.connect() as conn:
+        conn.execute("TRUNCATE memory_queue.procrastinate_jobs CASCADE")
+        conn.execute("TRUNCATE memory.jobs, memory.requests, memory.rings")
+    db = Database(settings_of(jobs_database, pool_max=4), schema="memory")
+    await db.open()
+    db.test_database = jobs_database  # type: ignore[attr-defined]
+    yield db
+    await db.close()
+
+
+def _jobs(db: Database, settings: JobSettings = FAST) -> Jobs:
+    key = SecretStr("nl_" + "k" * 43)
+    return Jobs(db, "memory", settings_of(db.test_database), settings, service_key=key)
+
+
+@asynccontextmanager
+async def _working(jobs: Jobs, concurrency: int = 4) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    worker = asyncio.create_task(jobs.run_worker(stop, concurrency))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(10):
+            await worker
+
+
+async def _enqueue(db: Database, jobs: Jobs, kind: str = "k", **options) -> str:
+    async with db.tenant(TENANT) as conn:
+        return await jobs.enqueue(conn, kind, {"ring_id": "r"}, **options)
+
+
+async def _ended(jobs: Jobs, job_id: str, timeout_s: float = 10):
+    async with asyncio.timeout(timeout_s):
+        async for job in jobs.watch(TENANT, job_id):
+            last = job
+    return last
+
+
+async def test_a_job_is_done_and_says_so(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+
+    async def handler(run: JobRun):
+        call = context.current()
+        assert (call.caller.tenant_id, call.rpc, call.request_id) == (TENANT, "job/k", run.job_id)
+        assert deadlines.remaining(0) > 1
+        async with jobs_db.tenant() as conn:
+            await run.fence(conn)
+        await run.progress(1, 2)
+        await run.item_error("item 2", "EMPTY_TEXT", "nothing left")
+        return {"turns": "1"}
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs, total=2, unit="turns")
+    assert (await jobs.get(TENANT, job_id)).state == "queued"
+    async with _working(jobs):
+        job = (await _ended(jobs, job_id)).message()
+    assert job.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert (job.done, job.total, job.unit, job.attempts) == (2, 2, "turns", 1)
+    assert dict(job.result) == {"turns": "1"}
+    assert dict(job.subject) == {"ring_id": "r"}
+    assert job.item_errors[0].error.reason == common_pb2.ERROR_REASON_EMPTY_TEXT
+    assert job.HasField("end_time")
+
+
+async def test_a_job_is_part_of_the_callers_transaction(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+    job_id = ""
+    with contextlib.suppress(KeyError):
+        async with jobs_db.tenant(TENANT) as conn:
+            job_id = await jobs.enqueue(conn, "k", {})
+            raise KeyError
+    with pytest.raises(errors.DomainError, match="NOT_FOUND"):
+        await jobs.get(TENANT, job_id)
+    with jobs_db.test_database.connect() as owner:
+        rows = owner.execute("SELECT 1 FROM memory_queue.procrastinate_jobs").fetchall()
+    assert rows == []
+
+
+async def test_the_queue_carries_ids_only(jobs_db: Database):
+    job_id = await _enqueue(jobs_db, _jobs(jobs_db))
+    with jobs_db.test_database.connect() as owner:
+        [row] = owner.execute("SELECT args FROM memory_queue.procrastinate_jobs").fetchall()
+    assert row["args"] == {"tenant_id": TENANT, "job_id": job_id}
+
+
+async def test_w05_fifty_refusals_never_end_a_job(jobs_db: Database):
+    jobs, calls = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        calls.append(run.attempt)
+        if len(calls) <= 50:
+            raise Retry("OVERLOADED", after_s=0.001, message="429")
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id, 30)
+    assert (job.state, job.attempts, job.failures) == ("succeeded", 51, 0)
+    assert calls == list(range(1, 52))
+
+
+async def test_w07_garbage_is_tried_a_bounded_number_of_times_then_quarantined(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+
+    async def broken(run: JobRun):
+        raise ValueError("private text")
+
+    async def poison(run: JobRun):
+        raise Quarantine("MODEL_FAILED", "unreadable")
+
+    jobs.register("broken", broken)
+    jobs.register("poison", poison)
+    ids = [await _enqueue(jobs_db, jobs, kind) for kind in ("broken", "poison")]
+    async with _working(jobs):
+        first, second = [await _ended(jobs, job_id) for job_id in ids]
+    assert (first.state, first.attempts, first.error_reason) == ("failed", 3, "INTERNAL")
+    assert first.error_message == "ValueError"
+    assert (second.state, second.attempts, second.error_reason) == ("failed", 1, "MODEL_FAILED")
+    failed = await jobs.list(TENANT, states=["failed"])
+    assert {job.job_id for job in failed} == set(ids)
+
+
+async def test_w04_an_attempt_past_its_time_is_retried_and_counts_once(jobs_db: Database):
+    jobs, effects = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        if run.attempt == 1:
+            await asyncio.sleep(30)
+        effects.append(run.attempt)
+
+    jobs.register("k", handler, timeout_s=0.2)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id)
+    assert (job.state, job.attempts, effects) == ("succeeded", 2, [2])
+    assert job.error_reason == "DEADLINE_EXCEEDED"
+
+
+async def test_a_window_ends_even_retryable_failures(jobs_db: Database):
+    settings = FAST.model_copy(update={"retry_window_s": 0.3})
+    jobs = _jobs(jobs_db, settings)
+
+    async def handler(run: JobRun):
+        raise errors.dependency_unavailable("embedder")
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id)
+    assert (job.state, job.error_reason) == ("failed", "DEPENDENCY_UNAVAILABLE")
+
+
+async def test_cancel_while_waiting_and_while_running(jobs_db: Database):
+    jobs, started = _jobs(jobs_db), asyncio.Event()
+
+    async def handler(run: JobRun):
+        started.set()
+        await until(run.cancelled)
+        raise JobCancelled
+
+    jobs.register("k", handler)
+    waiting = await _enqueue(jobs_db, jobs, lock="one", delay_s=60)
+    behind = await _enqueue(jobs_db, jobs, lock="one")
+    assert (await jobs.cancel(TENANT, waiting)).state == "cancelled"
+    async with _working(jobs):
+        async with asyncio.timeout(5):
+            await started.wait()  # the cancelled job does not hold the lock
+        assert (await jobs.cancel(TENANT, behind)).cancel_requested
+        job = await _ended(jobs, behind)
+    assert job.state == "cancelled"
+    assert (await jobs.cancel(TENANT, behind)).state == "cancelled"
+
+
+async def test_cancel_between_attempts(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+
+    async def handler(run: JobRun):
+        await jobs.cancel(TENANT, run.job_id)
+        raise Retry
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        assert (await _ended(jobs, job_id)).state == "cancelled"
+
+
+async def test_replay_runs_a_failed_job_again(jobs_db: Database):
+    jobs, healthy = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        if not healthy:
+            raise Quarantine("MODEL_FAILED")
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        assert (await _ended(jobs, job_id)).state == "failed"
+        healthy.append(1)
+        assert (await jobs.replay(TENANT, job_id)).state == "queued"
+        assert (await _ended(jobs, job_id)).state == "succeeded"
+    with pytest.raises(errors.DomainError, match="FAILED_PRECONDITION"):
+        await jobs.replay(TENANT, job_id)
+    with pytest.raises(errors.DomainError, match="FAILED_PRECONDITION"):
+        await jobs.cancel(TENANT, job_id)
+    assert (await jobs.cancel(TENANT, job_id, ended_ok=True)).state == "succeeded"
+
+
+async def test_dedupe_joins_a_waiting_job_but_not_a_running_one(jobs_db: Database):
+    jobs, runs, go = _jobs(jobs_db), [], asyncio.Event()
+
+    async def handler(run: JobRun):
+        runs.append(run.job_id)
+        await go.wait()
+
+    jobs.register("k", handler)
+    first = await _enqueue(jobs_db, jobs, dedupe="session 1")
+    assert await _enqueue(jobs_db, jobs, dedupe="session 1") == first
+    assert await _enqueue(jobs_db, jobs, dedupe="session 2") != first
+    async with _working(jobs):
+        await until(lambda: first in runs)
+        second = await _enqueue(jobs_db, jobs, dedupe="session 1")
+        assert second != first
+        go.set()
+        for job_id in (first, second):
+            assert (await _ended(jobs, job_id)).state == "succeeded"
+
+
+async def test_a_job_joined_by_a_writer_starts_after_the_writer_has_committed(jobs_db: Database):
+    jobs, seen = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        async with jobs_db.tenant() as conn:
+            cursor = await conn.execute("SELECT count(*) AS n FROM memory.rings")
+            seen.append((await cursor.fetchone())["n"])
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs, dedupe="s", delay_s=0.2)
+    async with _working(jobs):
+        async with jobs_db.tenant(TENANT) as conn:
+            assert await jobs.enqueue(conn, "k", {}, dedupe="s") == job_id
+            await conn.execute("INSERT INTO memory.rings VALUES (%s, 'late')", (TENANT,))
+            await asyncio.sleep(0.6)
+        await _ended(jobs, job_id)
+    assert seen == [1]
+
+
+async def test_one_lock_one_at_a_time_in_order(jobs_db: Database):
+    jobs, running, order = _jobs(jobs_db), [], []
+
+    async def handler(run: JobRun):
+        running.append(run.job_id)
+        assert len(running) == 1
+        if len(order) == 0 and run.attempt == 1:
+            running.clear()
+            raise Retry  # keeps its place although it waits
+        await asyncio.sleep(0.02)
+        order.append(run.job_id)
+        running.clear()
+
+    jobs.register("k", handler)
+    ids = [await _enqueue(jobs_db, jobs, lock="user 1") for _ in range(4)]
+    async with _working(jobs):
+        for job_id in ids:
+            assert (await _ended(jobs, job_id)).state == "succeeded"
+    assert order == ids
+
+
+async def test_a_zombie_writes_nothing_after_its_lease_is_gone(jobs_db: Database):
+    jobs, lost = _jobs(jobs_db), []
+
+    def taken_over(job_id: str):
+        async def check() -> bool:
+            return (await jobs.get(TENANT, job_id)).attempts > 1
+
+        return check
+
+    async def handler(run: JobRun):
+        if run.attempt == 1:
+            with jobs_db.test_database.connect() as owner:
+                owner.execute(
+                    "UPDATE memory_queue.procrastinate_workers SET last_heartbeat = 'epoch'"
+                )
+                owner.execute("SELECT memory.requeue_stalled('1 second')")
+            await until(taken_over(run.job_id))
+            try:
+                async with jobs_db.tenant() as conn:
+                    await run.fence(conn)
+            except LeaseLost:
+                lost.append(run.attempt)
+                raise
+        return {"by": str(run.attempt)}
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id)
+        await asyncio.sleep(0.2)
+    assert (job.state, job.attempts, dict(job.result)) == ("succeeded", 2, {"by": "2"})
+    assert lost == [1]
+
+
+_WORKER = """
+    import asyncio, sys
+    from pydantic import SecretStr
+    from services.common.db import Database
+    from services.common.jobs import Jobs
+    from services.common.settings import DatabaseSettings, JobSettings
+
+    async def main(dsn):
+        database = DatabaseSettings(dsn=SecretStr(dsn))
+        db = Database(database)
+        await db.open()
+        jobs = Jobs(db, "memory", database, JobSettings(heartbeat_s=0.1, lease_s=0.6, poll_s=0.05),
+                    service_key=SecretStr("nl_x"))
+        async def handler(run):
+            async with db.tenant() as conn:
+                await run.fence(conn)
+                await conn.execute("INSERT INTO memory.rings VALUES (%s, 'half')", (run.tenant_id,))
+                print("started", flush=True)
+                await asyncio.sleep(600)
+        jobs.register("k", handler)
+        await jobs.run_worker(asyncio.Event())
+
+    asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_w15_a_killed_workers_job_runs_again_with_the_effect_of_once(
+    jobs_db: Database, tmp_path: Path
+):
+    jobs = _jobs(jobs_db)
+    job_id = await _enqueue(jobs_db, jobs)
+    script = tmp_path / "worker.py"
+    script.write_text(textwrap.dedent(_WORKER))
+    process = subprocess.Popen(  # noqa: ASYNC220 - killed, not waited for
+        [sys.executable, str(script), jobs_db.test_database.role_dsn("memory")],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(30):
+            assert await asyncio.to_thread(process.stdout.readline) == b"started\n"
+        assert (await jobs.get(TENANT, job_id)).state == "running"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    async def handler(run: JobRun):
+        async with jobs_db.tenant() as conn:
+            await run.fence(conn)
+            await conn.execute("INSERT INTO memory.rings VALUES (%s, 'half')", (run.tenant_id,))
+
+    jobs.register("k", handler)
+    async with _working(jobs), _working(_second(jobs_db, handler)):
+        job = await _ended(jobs, job_id)
+    assert (job.state, job.attempts) == ("succeeded", 2)
+    async with jobs_db.tenant(TENANT) as conn:
+        cursor = await conn.execute("SELECT ring_id FROM memory.rings")
+        assert [row["ring_id"] for row in await cursor.fetchall()] == ["half"]
+
+
+def _second(db: Database, handler) -> Jobs:
+    jobs = _jobs(db)
+    jobs.register("k", handler)
+    return jobs
+
+
+async def test_a_stopping_worker_gives_back_what_it_cannot_finish(jobs_db: Database):
+    jobs, started = _jobs(jobs_db), asyncio.Event()
+
+    async def handler(run: JobRun):
+        started.set()
+        if run.attempt == 1:
+            await asyncio.sleep(600)
+
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        await started.wait()
+    job = await jobs.get(TENANT, job_id)
+    assert (job.state, job.error_reason, job.failures) == ("retrying", None, 0)
+    async with _working(jobs):
+        assert (await _ended(jobs, job_id)).state == "succeeded"
+
+
+async def test_an_unknown_kind_waits_for_a_worker_that_knows_it(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+    job_id = await _enqueue(jobs_db, jobs, "future")
+
+    async def retrying() -> bool:
+        return (await jobs.get(TENANT, job_id)).state == "retrying"
+
+    async with _working(jobs):
+        await until(retrying)
+    jobs.register("future", _nothing)
+    async with _working(jobs):
+        assert (await _ended(jobs, job_id)).state == "succeeded"
+
+
+async def _nothing(run: JobRun) -> None:
+    return None
+
+
+async def test_job_rpcs(jobs_db: Database):
+    jobs = _jobs(jobs_db)
+    rpcs = JobRpcs(jobs, jobs_db, "memory")
+    ids = [await _enqueue(jobs_db, jobs) for _ in range(5)]
+    with _called(TENANT):
+        got = await rpcs.get(memory_pb2.GetJobRequest(job_id=ids[0]))
+        assert got.job_id == ids[0]
+        request, seen = memory_pb2.ListJobsRequest(page_size=2), []
+        while True:
+            page, request.page_token = await rpcs.list(request)
+            seen += [job.job_id for job in page]
+            if not request.page_token:
+                break
+        assert seen == ids[::-1]
+        cancel = memory_pb2.CancelJobRequest(job_id=ids[1], request_id="c1")
+        first = await rpcs.cancel(cancel, memory_pb2.CancelJobResponse)
+        assert first.job.state == common_pb2.JOB_STATE_CANCELLED
+        replay = memory_pb2.ReplayJobRequest(job_id=ids[1], request_id="c1")
+        again = await rpcs.replay(replay, memory_pb2.ReplayJobResponse)
+        assert again.job.state == common_pb2.JOB_STATE_QUEUED
+        assert await rpcs.cancel(cancel, memory_pb2.CancelJobResponse) == first
+        assert (await jobs.get(TENANT, ids[1])).state == "queued", (
+            "a repeated cancel is no second one"
+        )
+        for bad in ("nope", "", "00000000-0000-0000-0000-000000000000"):
+            with pytest.raises(errors.DomainError):
+                await rpcs.get(memory_pb2.GetJobRequest(job_id=bad))
+    with _called("somebody-else"), pytest.raises(errors.DomainError, match="NOT_FOUND"):
+        await rpcs.get(memory_pb2.GetJobRequest(job_id=ids[0]))
+    with _called("somebody-else"), pytest.raises(errors.DomainError, match="NOT_FOUND"):
+        await rpcs.cancel(
+            memory_pb2.CancelJobRequest(job_id=ids[0], request_id="x"), memory_pb2.CancelJobResponse
+        )
+
+
+def _called(tenant: str):
+    caller = Caller(tenant, "k", frozenset({"read", "write"}), "c")
+    return context.bound(CallContext("rpc", "r", caller))

@@ -1,0 +1,75 @@
+"""A gateway before an orchestrator with a scripted model, and an embedder; nothing else runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import openai
+import pytest
+
+from services.common.settings import ChassisSettings
+from services.orchestrator.gateway import app as gateway
+from services.orchestrator.gateway.settings import GatewaySettings
+from tests.support.db import Database
+from tests.support.fake_llm import FakeLlm
+from tests.support.stack import Stack
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A running gateway and a tenant's key."""
+
+    url: str
+    key: str
+    stack: Stack
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"}
+
+
+@pytest.fixture(scope="module")
+async def gate(database: Database, _llm_server: FakeLlm) -> AsyncIterator[Gateway]:
+    stack = Stack(
+        database,
+        llm=_llm_server,
+        workers=False,
+        services=("embedder", "orchestrator"),
+        overrides={
+            "orchestrator": {
+                "memory_target": "127.0.0.1:9",
+                "retriever_target": "127.0.0.1:9",
+                "memory_timeout_s": 0.5,
+                "save_timeout_s": 0.5,
+            }
+        },
+    )
+    await stack.start()
+    app = gateway.build(
+        GatewaySettings(
+            listen="127.0.0.1:0",
+            embedder_target=stack.target("embedder"),
+            orchestrator_target=stack.target("orchestrator"),
+            retriever_target="127.0.0.1:9",
+            memory_target="127.0.0.1:9",
+            max_body_bytes=200_000,
+            chassis=ChassisSettings(grace_s=1.0, drain_s=0.0),
+        )
+    )
+    await app.start()
+    tenant = database.tenant()
+    try:
+        yield Gateway(f"http://127.0.0.1:{app.port}", tenant.key, stack)
+    finally:
+        await app.stop()
+        await stack.stop()
+
+
+@pytest.fixture
+async def client(gate: Gateway, fake_llm: FakeLlm) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The official client."""
+    async with openai.AsyncOpenAI(
+        base_url=f"{gate.url}/v1", api_key=gate.key, max_retries=0
+    ) as made:
+        yield made

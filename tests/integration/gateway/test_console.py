@@ -1,0 +1,235 @@
+"""The console in a real Chromium: a streamed chat, a citation, memory corrected and forgotten, an
+upload.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nianlun.memory.v1 import memory_pb2 as m
+from services.common.settings import ChassisSettings
+from services.orchestrator.gateway import app as gateway
+from services.orchestrator.gateway.settings import GatewaySettings
+from tests.support import fake_llm as llm
+from tests.support.db import Database
+from tests.support.fake_llm import FakeLlm
+from tests.support.requests import new_id
+from tests.support.stack import Client, Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+playwright = pytest.importorskip("playwright.async_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+SHOTS = os.environ.get("NIANLUN_SCREENSHOTS", "")
+DOCUMENT = """# 年轮的融合
+
+默认的融合方式是校准凸组合：每条腿的分数按固定锚点校准，再加权相加。
+
+# 后台任务
+
+后台任务的租约是三十秒，工作进程每五秒续租一次。
+"""
+expect: Any = playwright.expect
+
+
+@pytest.fixture(scope="module")
+async def stack(database: Database, _llm_server: FakeLlm) -> AsyncIterator[Stack]:
+    if not CHROMIUM:
+        pytest.skip("Chromium is not installed (apt install chromium)")
+    running = Stack(database, llm=_llm_server)
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@pytest.fixture(scope="module")
+async def url(stack: Stack) -> AsyncIterator[str]:
+    app = gateway.build(
+        GatewaySettings(
+            listen="127.0.0.1:0",
+            embedder_target=stack.target("embedder"),
+            orchestrator_target=stack.target("orchestrator"),
+            retriever_target=stack.target("retriever"),
+            memory_target=stack.target("memory"),
+            chassis=ChassisSettings(grace_s=1.0, drain_s=0.0),
+        )
+    )
+    await app.start()
+    try:
+        yield f"http://127.0.0.1:{app.port}"
+    finally:
+        await app.stop()
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Any]:
+    async with playwright.async_playwright() as driver:
+        made = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield made
+        await made.close()
+
+
+@pytest.fixture
+def client(stack: Stack) -> Client:
+    return stack.client()
+
+
+@pytest.fixture
+async def page(browser: Any, url: str, client: Client, fake_llm: FakeLlm) -> AsyncIterator[Any]:
+    """A tab with a key; any error in the console or of the policy fails the test."""
+    fake_llm.on(None, llm.text('{"facts": []}'))
+    context = await browser.new_context(
+        locale="zh-CN", viewport={"width": 1360, "height": 860}, device_scale_factor=2
+    )
+    opened = await context.new_page()
+    opened.set_default_timeout(15_000)
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on(
+        "console",
+        lambda said: (
+            problems.append(said.text)
+            if said.type == "error" and "Failed to load resource" not in said.text
+            else None
+        ),
+    )
+    await opened.goto(f"{url}/#key={client.tenant.key}")
+    await opened.wait_for_selector(".composer textarea")
+    yield opened
+    await context.close()
+    assert not problems
+
+
+async def _shot(page: Any, name: str) -> None:
+    if SHOTS:
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        await page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
+async def _upload(page: Any, url: str) -> None:
+    await page.goto(f"{url}/#/library")
+    await page.fill("form input", "guide")
+    await page.click("form button")
+    await page.wait_for_selector(".drop")
+    await page.set_input_files(
+        "#files",
+        {"name": "fusion.md", "mimeType": "text/markdown", "buffer": DOCUMENT.encode()},
+    )
+    await expect(page.locator("table")).to_contain_text("ready")
+
+
+async def test_upload_then_ask_with_a_citation_that_opens(
+    page: Any, url: str, fake_llm: FakeLlm
+) -> None:
+    await _upload(page, url)
+    await _shot(page, "console-library")
+    answer = llm.text(
+        "默认是**校准凸组合**。[E1]\n\n- 分数按锚点校准 [E1]\n- 再加权相加", piece_delay_s=0.05
+    )
+    fake_llm.on("融合方式", answer)
+    await page.goto(f"{url}/#/chat")
+    await page.fill(".composer textarea", "默认的融合方式是什么？")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector(".caret")  # it streams
+    await expect(page.locator(".msg.bot .prose")).to_contain_text("加权相加")
+    await expect(page.locator(".steps li.ok")).not_to_have_count(0)
+    await expect(page.locator(".trace .source.cited")).to_have_count(1)
+    await _shot(page, "console-chat")
+    await page.locator(".msg.bot .cite").first.click()
+    await expect(page.locator("dialog .quote")).to_contain_text("校准凸组合")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+    await page.goto(f"{url}/#/search")
+    await page.fill("form input[type=search]", "融合方式")
+    await page.click("form .btn.primary")
+    await expect(page.locator(".hit")).not_to_have_count(0)
+    assert await page.locator(".hit .bar").count() >= 2
+    await _shot(page, "console-search")
+
+
+async def test_a_fact_corrected_is_seen_in_the_next_answer_and_forgotten_on_request(
+    page: Any, url: str, client: Client, fake_llm: FakeLlm
+) -> None:
+    for attribute, value, kind in (
+        ("name", "林晓雨", m.FACT_KIND_FACT),
+        ("city", "成都", m.FACT_KIND_FACT),
+        ("answer_style", "简短", m.FACT_KIND_PREFERENCE),
+    ):
+        await client.memory.PutFact(
+            m.PutFactRequest(
+                request_id=new_id(), user_id="u_001", kind=kind, attribute=attribute, value=value
+            )
+        )
+    await page.goto(f"{url}/#/memory")
+    card = page.locator(".fact[data-attribute=city]")
+    await expect(card).to_contain_text("成都")
+    await _shot(page, "console-memory")
+    await card.get_by_role("button", name="改正").click()
+    await page.fill("dialog input", "杭州")
+    await page.click("dialog .btn.primary")
+    await expect(card).to_contain_text("杭州")
+    await card.get_by_role("button", name="来历").click()
+    await expect(page.locator("dialog .history")).to_contain_text("成都")
+    await page.keyboard.press("Escape")
+    fake_llm.on("我住哪", llm.text("你住在杭州。"))
+    await page.goto(f"{url}/#/chat")
+    await page.fill(".composer textarea", "我住哪？")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".msg.bot .prose")).to_contain_text("杭州")
+    await expect(page.locator(".trace .memo").first).to_be_visible()
+    asked = [call for call in fake_llm.chats() if "我住哪" in call.of_role("user")]
+    assert "杭州" in asked[0].of_role("system")
+    await page.goto(f"{url}/#/memory")
+    await card.get_by_role("button", name="遗忘").click()
+    await page.click("dialog .btn.danger")
+    await expect(card).to_have_count(0)
+
+
+async def test_both_languages_themes_keyboard_and_a_narrow_screen(page: Any, url: str) -> None:
+    await expect(page.locator(".rail")).to_contain_text("对话")
+    await page.get_by_role("button", name=re.compile("Language")).click()
+    await expect(page.locator(".rail")).to_contain_text("Chat")
+    await page.get_by_role("button", name="Theme").click()
+    assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
+    await page.keyboard.press("Alt+2")
+    await page.wait_for_url("**/#/memory")
+    await page.set_viewport_size({"width": 360, "height": 720})
+    for view in ("chat", "memory", "search", "library", "jobs", "usage"):
+        await page.goto(f"{url}/#/{view}")
+        await page.wait_for_selector("main > *")
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 360, view
+        if view == "chat":
+            await _shot(page, "console-narrow-dark")
+    await page.get_by_role("button", name="Theme").click()
+
+
+async def test_text_of_users_is_never_html(page: Any, url: str, fake_llm: FakeLlm) -> None:
+    evil = "<img src=x onerror=document.title='pwned'> **粗** `code`"
+    fake_llm.on("onerror", llm.text(evil))
+    await page.fill(".composer textarea", evil)
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".msg.bot .prose strong")).to_have_text("粗")
+    await expect(page.locator(".msg.bot .prose")).to_contain_text("<img src=x")
+    assert await page.locator(".msg img[src=x]").count() == 0
+    assert "pwned" not in await page.title()
+
+
+async def test_a_wrong_key_is_asked_for_again(browser: Any, url: str) -> None:
+    context = await browser.new_context(locale="en-GB")
+    page = await context.new_page()
+    await page.goto(url)
+    await page.fill("dialog input[type=password]", "nl_" + "x" * 43)
+    await page.click("dialog .btn.primary")
+    await expect(page.locator("dialog .tag.bad")).to_be_visible()
+    await context.close()

@@ -1,0 +1,265 @@
+"""A4 and its kind: a model that hangs, loops, breaks off, lies about tools or says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from services.common.deadlines import Deadline
+from services.orchestrator.reasoner.loop import (
+    Limits,
+    Reasoned,
+    Reasoner,
+    Task,
+    ToolResult,
+)
+from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
+from services.orchestrator.reasoner.openai_model import OpenAiModel
+from tests.support import fake_llm as llm
+from tests.support.fake_llm import FakeLlm
+
+FINDING = "资料：giscus 基于 GitHub Discussions。"
+LONG = "年轮是树木每年形成的同心圆，宽窄反映当年的气候。" * 8
+
+
+class Tools:
+    """One tool that finds something, one that fails."""
+
+    specs: Sequence[ToolSpec] = (
+        ToolSpec("search_knowledge", "search", {"type": "object", "properties": {}}),
+        ToolSpec("broken", "fails", {"type": "object", "properties": {}}),
+    )
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.running = 0
+        self.most = 0
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        self.calls.append((name, dict(arguments)))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0.02)
+        self.running -= 1
+        if name == "broken":
+            return ToolResult("failed", "failed", ok=False)
+        return ToolResult(FINDING, "1 passage")
+
+
+class Ear:
+    """Remembers what was passed on, and when."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.thoughts: list[str] = []
+        self.tools: list[tuple[str, str]] = []
+
+    def text(self, piece: str) -> None:
+        self.pieces.append(piece)
+
+    def thinking(self, piece: str) -> None:
+        self.thoughts.append(piece)
+
+    def tool_started(self, call: ToolRequest) -> None:
+        self.tools.append(("started", call.name))
+
+    def tool_finished(self, call: ToolRequest, result: ToolResult, ms: float) -> None:
+        self.tools.append(("ok" if result.ok else "failed", call.name))
+
+
+@pytest.fixture
+async def model(fake_llm: FakeLlm) -> AsyncIterator[OpenAiModel]:
+    made = OpenAiModel(fake_llm.base_url, fake_llm.api_key, fake_llm.model)
+    yield made
+    await made.close()
+
+
+async def _ask(
+    models: Sequence[OpenAiModel],
+    tools: Tools,
+    ear: Ear,
+    *,
+    within: float = 10.0,
+    limits: Limits | None = None,
+) -> Reasoned:
+    task = Task([ModelMessage("system", "S"), ModelMessage("user", "Q")], "根据资料回答：")
+    return await Reasoner(models, limits or Limits()).answer(
+        task, tools, ear, Deadline.after(within)
+    )
+
+
+def _after_tools(call: llm.Call) -> bool:
+    return any(m["role"] == "tool" for m in call.json["messages"])
+
+
+def _synthesis(call: llm.Call) -> bool:
+    return "根据资料回答" in call.text
+
+
+async def test_an_answer_streams_piece_by_piece(fake_llm: FakeLlm, model: OpenAiModel) -> None:
+    fake_llm.on(None, llm.text("你好，世界。"))
+    ear = Ear()
+    result = await _ask([model], Tools(), ear)
+    assert result.text == "你好，世界。" == "".join(ear.pieces)
+    assert len(ear.pieces) > 1
+    assert result.counted
+    assert result.recovered == ""
+
+
+async def test_tools_run_in_parallel_and_their_results_reach_the_model(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    two = llm.Reply(tool_calls=(("search_knowledge", '{"query": "a"}'), ("broken", "{}")))
+    fake_llm.on(None, two)
+    fake_llm.on(_after_tools, llm.text("完成。"))
+    tools, ear = Tools(), Ear()
+    result = await _ask([model], tools, ear)
+    assert result.text == "完成。"
+    assert tools.most == 2
+    roles = [m["role"] for m in fake_llm.chats()[1].json["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool"]
+    assert ("failed", "broken") in ear.tools
+
+
+async def test_a4_a_loop_ends_in_a_synthesis(fake_llm: FakeLlm, model: OpenAiModel) -> None:
+    fake_llm.on(None, llm.tool_call("search_knowledge", {"query": "x"}))
+    fake_llm.on(_synthesis, llm.text("基于资料：giscus。"))
+    result = await _ask([model], Tools(), Ear())
+    assert result.text == "基于资料：giscus。"
+    assert result.recovered == "loop_limit"
+    assert result.finish == "recovered"
+    assert FINDING in fake_llm.chats()[-1].text
+    assert "tools" not in fake_llm.chats()[-1].json
+
+
+async def test_a4_a_loop_with_new_arguments_each_time_is_bounded(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    replies = [llm.tool_call("search_knowledge", {"query": str(n)}) for n in range(50)]
+    fake_llm.on(None, *replies)
+    fake_llm.on(_synthesis, llm.text("够了。"))
+    tools = Tools()
+    result = await _ask([model], tools, Ear(), limits=Limits(rounds=4, tool_calls=3))
+    assert result.text == "够了。"
+    assert len(tools.calls) <= 3
+
+
+async def test_a4_a_hang_after_tools_is_answered_from_their_results(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.tool_call("search_knowledge", {"query": "x"}))
+    fake_llm.on(_after_tools, llm.text("太晚", delay_s=30))
+    fake_llm.on(_synthesis, llm.text("用已有资料回答。"))
+    begun = time.monotonic()
+    result = await _ask([model], Tools(), Ear(), within=2.0)
+    assert time.monotonic() - begun < 2.0
+    assert result.text == "用已有资料回答。"
+    assert result.recovered == "timeout"
+
+
+async def test_a4_a_hang_without_tools_keeps_a_long_text(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.text(LONG + "尾" * 400, piece_delay_s=0.02))
+    result = await _ask([model], Tools(), Ear(), within=1.5)
+    assert result.text is not None
+    assert len(result.text) >= 100
+    assert result.recovered == "timeout"
+
+
+@pytest.mark.parametrize(("after", "kept"), [(3, False), (40, True)])
+async def test_a4_a_cut_stream_keeps_a_hundred_characters_or_nothing(
+    fake_llm: FakeLlm, model: OpenAiModel, after: int, kept: bool
+) -> None:
+    fake_llm.on(None, llm.cut(LONG, after))
+    result = await _ask([model], Tools(), Ear())
+    assert (result.text is not None) is kept
+    assert result.recovered == "cut"
+    assert len(fake_llm.chats()) == 1  # nothing is asked twice once a piece was passed on
+
+
+async def test_malformed_and_unknown_tool_calls_are_told_to_the_model(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    bad = llm.Reply(tool_calls=(("search_knowledge", '{"query": '), ("no_such_tool", "{}")))
+    fake_llm.on(None, bad)
+    fake_llm.on(_after_tools, llm.text("好的。"))
+    tools = Tools()
+    result = await _ask([model], tools, Ear())
+    assert result.text == "好的。"
+    assert tools.calls == []
+    said = [m["content"] for m in fake_llm.chats()[1].json["messages"] if m["role"] == "tool"]
+    assert "JSON" in said[0]
+    assert "search_knowledge" in said[1]
+
+
+async def test_an_empty_answer_is_tried_again_and_then_given_up(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.text(""), llm.text("第二次。"))
+    assert (await _ask([model], Tools(), Ear())).text == "第二次。"
+    fake_llm.reset()
+    fake_llm.on(None, llm.text(""))
+    result = await _ask([model], Tools(), Ear())
+    assert result.text is None
+    assert result.recovered == "malformed"
+
+
+async def test_busy_providers_are_waited_for_before_the_first_piece_only(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.rate_limited(0.1), llm.failure(503), llm.text("好。"))
+    assert (await _ask([model], Tools(), Ear())).text == "好。"
+    assert len(fake_llm.chats()) == 3
+
+
+async def test_a_second_provider_answers_when_the_first_refuses(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    dead = OpenAiModel("http://127.0.0.1:9/v1", "k", "dead")
+    fake_llm.on(None, llm.text("备用。"))
+    result = await _ask([dead, model], Tools(), Ear(), limits=Limits(retries=0))
+    await dead.close()
+    assert result.text == "备用。"
+    assert result.fallback_model
+
+
+async def test_a_model_without_tools_is_asked_without_them(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    def offers_tools(call: llm.Call) -> bool:
+        return "tools" in call.json
+
+    fake_llm.on(None, llm.text("没有工具也行。"))
+    fake_llm.on(offers_tools, llm.failure(400))
+    result = await _ask([model], Tools(), Ear())
+    assert result.text == "没有工具也行。"
+    assert "tools" not in fake_llm.chats()[-1].json
+
+
+async def test_inline_thinking_is_no_part_of_the_answer(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.text("<think>先想一想</think>\n\n答案是 42。"))
+    ear = Ear()
+    result = await _ask([model], Tools(), ear)
+    assert result.text == "答案是 42。"
+    assert "".join(ear.thoughts) == "先想一想"
+
+
+async def test_g7_a_cancelled_caller_ends_the_providers_work(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.text("很" * 4_000, piece_delay_s=0.01))
+    ear = Ear()
+    task = asyncio.ensure_future(_ask([model], Tools(), ear))
+    while not ear.pieces:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    # The whole answer would take ten seconds.
+    assert await asyncio.to_thread(fake_llm.chats()[0].ended.wait, 1.0)

@@ -1,0 +1,231 @@
+"""From documents to hits, over the public contract."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from nianlun.common.v1 import common_pb2
+from nianlun.retriever.v1 import retriever_pb2 as pb
+from tests.integration.retriever.conftest import Shelf, rid
+from tests.support import calls
+
+OFF = [pb.LegSetting(leg=pb.LEG_DENSE, weight=0.0)]
+
+
+async def test_markdown_comes_back_with_its_section_and_its_explanation(shelf: Shelf) -> None:
+    await shelf.create()
+    text = "# Manual\n\n## Install\n\nRun it on Python 3.11.\n\n## 评论\n\n博客评论用 giscus。\n"
+    job = await shelf.put({"manual": text})
+    assert job.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert job.result["created"] == "1"
+    response = await shelf.search("博客的评论用什么")
+    hit = response.hits[0]
+    assert list(hit.chunk.section_path) == ["Manual", "评论"]
+    assert "giscus" in hit.chunk.text
+    assert hit.title == "Manual"
+    legs = {leg.leg: leg for leg in hit.explanation.legs}
+    assert legs[pb.LEG_LEXICAL].rank == 1
+    assert legs[pb.LEG_DENSE].score > 0
+    assert response.explanation.recipe == "knowledge"
+    assert {t.step for t in response.timings} >= {"embed_query", "lexical", "dense", "fusion"}
+
+
+async def test_same_content_changes_nothing_and_new_content_replaces(
+    shelf: Shelf, double: object
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "Kangaroos live in Australia."})
+    before = (
+        await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
+    ).collection
+    again = await shelf.put({"a": "Kangaroos live in Australia."})
+    assert again.result["unchanged"] == "1"
+    after = (
+        await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
+    ).collection
+    assert after.version == before.version
+    changed = await shelf.put({"a": "Penguins live in Antarctica."})
+    assert changed.result["replaced"] == "1"
+    assert await shelf.found("penguins") == ["a"]
+    assert await shelf.found("kangaroos", legs=OFF) == []
+    document = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a", include_text=True)
+    )
+    assert document.text == "Penguins live in Antarctica."
+    assert document.document.revision == 2
+
+
+async def test_equal_texts_are_embedded_once(shelf: Shelf, double: object) -> None:
+    await shelf.create()
+    await shelf.put({"a": "One text about otters in rivers."})
+    count = double.texts  # type: ignore[attr-defined]
+    await shelf.put({"b": "One text about otters in rivers."})
+    assert double.texts == count  # type: ignore[attr-defined]
+    response = await shelf.search("otters")
+    assert len(response.hits) == 1
+    assert response.hits[0].other_source_count == 1
+
+
+async def test_same_request_id_same_job(shelf: Shelf) -> None:
+    await shelf.create()
+    request = pb.UpsertDocumentsRequest(
+        request_id=rid(),
+        collection_id="docs",
+        documents=[pb.DocumentInput(document_id="a", text="alpha")],
+    )
+    first = (await shelf.stub.UpsertDocuments(request)).job
+    second = (await shelf.stub.UpsertDocuments(request)).job
+    assert first.job_id == second.job_id
+    await shelf.wait(first)
+
+
+async def test_neighbours_section_and_document(shelf: Shelf) -> None:
+    await shelf.create()
+    paragraphs = "\n\n".join(f"Paragraph {n} " + "speaks of rain. " * 60 for n in range(6))
+    await shelf.put({"a": f"# Rain\n\n{paragraphs}\n\n## Snow\n\nSnow is cold."})
+    response = await shelf.search(
+        "Paragraph 3", context=pb.ContextOptions(before=1, after=1, parent=True)
+    )
+    hit = response.hits[0]
+    assert len(hit.neighbours) >= 1
+    assert hit.chunk.text in hit.parent_text
+    opened = await shelf.stub.OpenDocumentPart(
+        pb.OpenDocumentPartRequest(
+            collection_id="docs",
+            document_id="a",
+            chunk_id=hit.chunk.chunk_id,
+            span=pb.PART_SPAN_SECTION,
+            max_chars=100_000,
+        )
+    )
+    assert "Snow is cold" not in opened.text
+    assert len(opened.chunks) > 3
+    whole = await shelf.stub.OpenDocumentPart(
+        pb.OpenDocumentPartRequest(
+            collection_id="docs", document_id="a", span=pb.PART_SPAN_DOCUMENT, max_chars=200_000
+        )
+    )
+    assert "Snow is cold" in whole.text
+
+
+async def test_filters_are_typed(shelf: Shelf) -> None:
+    await shelf.create()
+    value = common_pb2.Value
+
+    def of(name: str, **metadata: common_pb2.Value) -> pb.DocumentInput:
+        made = pb.DocumentInput(document_id=name, text=f"report on turbines, part {name}")
+        for key, item in metadata.items():
+            made.metadata[key].CopyFrom(item)
+        return made
+
+    tags = common_pb2.StringList(values=["wind", "sea"])
+    await shelf.put(
+        [
+            of("a", year=value(int_value=2023), tags=value(string_list=tags)),
+            of("b", year=value(double_value=2024.5), public=value(bool_value=True)),
+            of("c", lang=value(string_value="zh")),
+        ]
+    )
+
+    async def ids(*conditions: pb.MetadataCondition) -> set[str]:
+        scope = pb.SearchScope(collection_id="docs", filter=pb.MetadataFilter(all=list(conditions)))
+        return set(await shelf.found("turbines", scopes=[scope]))
+
+    where = pb.MetadataCondition
+    assert await ids(where(key="year", op=pb.FILTER_OP_GT, values=[value(int_value=2023)])) == {"b"}
+    assert await ids(where(key="year", op=pb.FILTER_OP_LE, values=[value(double_value=2023)])) == {
+        "a"
+    }
+    assert await ids(where(key="tags", op=pb.FILTER_OP_EQ, values=[value(string_value="sea")])) == {
+        "a"
+    }
+    assert await ids(where(key="lang", op=pb.FILTER_OP_NE, values=[value(string_value="zh")])) == {
+        "a",
+        "b",
+    }
+    assert await ids(where(key="public", op=pb.FILTER_OP_EXISTS)) == {"b"}
+    assert await ids(where(key="public", op=pb.FILTER_OP_NOT_EXISTS)) == {"a", "c"}
+    both = [value(string_value="zh"), value(string_value="en")]
+    assert await ids(where(key="lang", op=pb.FILTER_OP_IN, values=both)) == {"c"}
+
+
+async def test_i06_delete_with_another_tenants_id(
+    shelf: Shelf, retriever_stack: object, database: object
+) -> None:
+    await shelf.create()
+    await shelf.put({"mine": "canary-7f3a stays"})
+    other = Shelf(retriever_stack.client(database.tenant()))  # type: ignore[attr-defined]
+    await other.create()
+    for collection in ("docs", "elsewhere"):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await other.stub.DeleteDocuments(
+                pb.DeleteDocumentsRequest(
+                    request_id=rid(), collection_id=collection, document_ids=["mine"]
+                )
+            )
+        assert calls.decode(caught.value).reason == "NOT_FOUND"
+    assert await shelf.found("canary-7f3a") == ["mine"]
+    assert await other.found("canary-7f3a") == []
+
+
+async def test_d01_deleted_is_gone_when_the_call_returns(shelf: Shelf) -> None:
+    await shelf.create()
+    await shelf.put({"a": "zebra crossing", "b": "zebra stripes"})
+    await shelf.stub.DeleteDocuments(
+        pb.DeleteDocumentsRequest(request_id=rid(), collection_id="docs", document_ids=["a"])
+    )
+    for legs in ([], OFF, [pb.LegSetting(leg=pb.LEG_LEXICAL, weight=0.0)]):
+        assert await shelf.found("zebra crossing", legs=legs) == ["b"]
+    scope = pb.SearchScope(collection_id="docs", document_ids=["a"])
+    assert await shelf.found("zebra", scopes=[scope]) == []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shelf.stub.GetDocument(pb.GetDocumentRequest(collection_id="docs", document_id="a"))
+    assert calls.decode(caught.value).reason == "NOT_FOUND"
+
+
+async def test_d05_same_document_in_two_collections(shelf: Shelf) -> None:
+    await shelf.create("one")
+    await shelf.create("two")
+    for collection in ("one", "two"):
+        await shelf.put({"a": "the quetzal is a bird"}, collection)
+    await shelf.stub.DeleteDocuments(
+        pb.DeleteDocumentsRequest(request_id=rid(), collection_id="one", document_ids=["a"])
+    )
+    assert (await shelf.search("quetzal", "one")).hits == []
+    assert [h.collection_id for h in (await shelf.search("quetzal", "one", "two")).hits] == ["two"]
+
+
+async def test_w06_embedder_down_while_writing(shelf: Shelf, double: object) -> None:
+    await shelf.create()
+    double.down = True  # type: ignore[attr-defined]
+    job = await shelf.put({"a": "the heron stands in the reeds"})
+    assert job.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert job.result["pending"] == "1"
+    response = await shelf.search("heron")
+    assert [h.document_id for h in response.hits] == ["a"]
+    kinds = {d.kind for d in response.degradations}
+    assert common_pb2.DEGRADATION_KIND_VECTORS_PENDING in kinds
+    document = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a")
+    )
+    assert document.document.pending_vectors == 1
+    double.down = False  # type: ignore[attr-defined]
+    backfill = await shelf.stub.BackfillEmbeddings(
+        pb.BackfillEmbeddingsRequest(request_id=rid(), collection_id="docs")
+    )
+    ended = await shelf.wait(backfill.job)
+    assert ended.state == common_pb2.JOB_STATE_SUCCEEDED
+    found = await shelf.search("heron", legs=[pb.LegSetting(leg=pb.LEG_LEXICAL, weight=0.0)])
+    assert [h.document_id for h in found.hits] == ["a"]
+    assert not found.degradations
+
+
+async def test_embedder_down_while_asking_is_flagged(shelf: Shelf, double: object) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    double.down = True  # type: ignore[attr-defined]
+    response = await shelf.search("heron reeds")
+    assert [h.document_id for h in response.hits] == ["a"]
+    kinds = {d.kind for d in response.degradations}
+    assert common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED in kinds

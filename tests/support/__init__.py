@@ -1,0 +1,1 @@
+"""What tests stand on: one PostgreSQL, one stack of services, one scriptable language model."""

@@ -1,0 +1,111 @@
+"""The catalogue of errors and its wire form."""
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2
+
+from nianlun.common.v1 import common_pb2
+from services.common import errors
+from services.common.status import DETAILS_KEY, from_rpc_error, to_status
+
+_PER_ITEM = {"EMPTY_TEXT", "TEXT_TOO_LONG", "MODEL_FAILED"}
+
+
+def _rpc_error(error: errors.DomainError) -> grpc.aio.AioRpcError:
+    trailing = grpc.aio.Metadata((DETAILS_KEY, to_status(error).SerializeToString()))
+    return grpc.aio.AioRpcError(error.code, grpc.aio.Metadata(), trailing, error.message)
+
+
+def _details(error: errors.DomainError, kind: type) -> list:
+    found = []
+    for packed in to_status(error).details:
+        message = kind()
+        if packed.Unpack(message):
+            found.append(message)
+    return found
+
+
+def test_every_published_reason_has_an_entry_and_no_other_has():
+    published = {
+        name.removeprefix("ERROR_REASON_")
+        for name in common_pb2.ErrorReason.keys()  # noqa: SIM118
+    } - {"UNSPECIFIED"}
+    assert set(errors.CATALOGUE) == published
+
+
+@pytest.mark.parametrize("reason", sorted(errors.CATALOGUE))
+def test_exactly_one_error_info(reason: str):
+    infos = _details(errors.DomainError(reason, metadata={"k": "v"}), error_details_pb2.ErrorInfo)
+    assert [(info.reason, info.domain, dict(info.metadata)) for info in infos] == [
+        (reason, "nianlun.io", {"k": "v"})
+    ]
+
+
+def test_bad_request_retry_info_and_resource_info():
+    bad = _details(errors.invalid_argument("a[1].b", "too long"), error_details_pb2.BadRequest)
+    assert bad[0].field_violations[0].field == "a[1].b"
+    retry = _details(errors.overloaded(1.5), error_details_pb2.RetryInfo)
+    assert (retry[0].retry_delay.seconds, retry[0].retry_delay.nanos) == (1, 500_000_000)
+    resource = _details(errors.not_found("job", "j1"), error_details_pb2.ResourceInfo)
+    assert (resource[0].resource_type, resource[0].resource_name) == ("job", "j1")
+
+
+def test_private_detail_is_not_sent():
+    status = to_status(errors.internal("password=hunter2"))
+    assert b"hunter2" not in status.SerializeToString()
+
+
+def test_the_largest_status_fits_into_trailers():
+    violations = [("很长的字段" * 200, "描述" * 1000)] * 500
+    error = errors.DomainError(
+        "INVALID_ARGUMENT",
+        "m" * 20_000,
+        violations=violations,
+        metadata={f"k{i}": "值" * 1000 for i in range(50)},
+        resource=("t" * 5000, "n" * 5000),
+    )
+    assert len(to_status(error).SerializeToString()) < 24_000
+    assert len(error.message) <= 1_000
+
+
+def test_a_reason_of_ours_passes_through_a_hop():
+    sent = errors.DomainError(
+        "OVERLOADED", "busy", metadata={"a": "b"}, retry_after_s=2.0, violations=[("f", "d")]
+    )
+    got = from_rpc_error(_rpc_error(sent), "embedder")
+    assert (got.reason, got.message, dict(got.metadata)) == ("OVERLOADED", "busy", {"a": "b"})
+    assert got.retry_after_s == 2.0
+    assert got.violations == (("f", "d"),)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+        (grpc.StatusCode.UNKNOWN, "INTERNAL"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "INTERNAL"),
+    ],
+)
+def test_a_foreign_failure_is_named_after_its_code(code: grpc.StatusCode, reason: str):
+    error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "secret text")
+    got = from_rpc_error(error, "embedder")
+    assert got.reason == reason
+    assert "secret" not in got.message
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (errors.database_unavailable(), True),
+        (errors.overloaded(), True),
+        (errors.deadline_exceeded("x"), True),
+        (errors.budget_exhausted("extraction"), False),
+        (errors.invalid_argument("a", "b"), False),
+        (errors.not_found("a", "b"), False),
+    ],
+)
+def test_retryable(error: errors.DomainError, retryable: bool):
+    assert error.retryable is retryable

@@ -1,0 +1,85 @@
+"""How statements meet the profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+
+from services.memory import profile
+from services.memory.domain import Candidate, Fact, FactKind, FactState, Origin, Source
+
+DAY = timedelta(days=1)
+T0 = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def said(attribute: str, value: str, day: int, **more: object) -> Candidate:
+    base = Candidate(
+        FactKind.FACT, attribute, value, "", value, f"t{day}", "s", T0 + day * DAY, T0 + day * DAY,
+        Origin.RULES, "en",
+    )  # fmt: skip
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def told(history: list[Candidate], opposite: list[Fact] | None = None) -> list[Fact]:
+    """Apply candidates of one attribute to an empty timeline, as `apply` does with rows."""
+    facts: dict[str, Fact] = {}
+    for number, candidate in enumerate(history):
+        source = Source(candidate.turn_id, "s", candidate.quote, candidate.event_time)
+        plan = profile.plan(candidate, list(facts.values()), opposite or [])
+        for close in plan.closes:
+            facts[close.fact_id] = replace(
+                facts[close.fact_id], valid_to=close.valid_to, state=close.state
+            )
+        if plan.resume:
+            old, at = facts[plan.resume.fact_id], plan.resume.at
+            facts[f"{number}r"] = replace(
+                old, fact_id=f"{number}r", valid_from=at, valid_to=plan.resume.valid_to,
+                state=plan.resume.state,
+                sources=tuple(s for s in old.sources if s.event_time >= at),
+            )  # fmt: skip
+            kept = tuple(s for s in old.sources if s.event_time < at)
+            facts[old.fact_id] = replace(old, sources=kept)
+        if plan.merge_into:
+            old = facts[plan.merge_into]
+            start = plan.earlier_start or old.valid_from
+            facts[old.fact_id] = replace(old, valid_from=start, sources=(*old.sources, source))
+        if plan.insert:
+            facts[str(number)] = Fact(
+                str(number), "u", candidate.kind, candidate.attribute, candidate.value,
+                profile.value_key(candidate.value), "",
+                profile.cardinality_of(candidate.attribute, candidate.cardinality),
+                plan.insert.state, plan.insert.valid_from, plan.insert.valid_to, T0, None, None,
+                candidate.origin, "en", "e", (source,),
+            )  # fmt: skip
+    return sorted(facts.values(), key=lambda f: f.valid_from)
+
+
+def test_t04_any_order_of_arrival_gives_the_same_timeline() -> None:
+    statements = [said("city", c, d) for c, d in (("A", 1), ("B", 2), ("A", 3), ("C", 4))]
+    expected = [(f.value, f.valid_from, f.valid_to) for f in told(statements)]
+    assert [v for v, _, _ in expected] == ["A", "B", "A", "C"]
+    for order in permutations(range(4)):
+        got = told([statements[i] for i in order])
+        assert [(f.value, f.valid_from, f.valid_to) for f in got] == expected
+        assert [f.state for f in got if f.valid_to is None] == [FactState.ACTIVE]
+
+
+def test_t03_many_valued_attributes_do_not_close_each_other() -> None:
+    facts = told([said("language", "English", 1), said("language", "Chinese", 2)])
+    assert all(f.state is FactState.ACTIVE for f in facts)
+
+
+def test_what_ended_is_closed_and_can_come_back() -> None:
+    facts = told([
+        said("uses", "Disqus", 1), said("uses", "Disqus", 2, ended=True), said("uses", "Disqus", 3),
+    ])  # fmt: skip
+    assert [f.state for f in facts] == [FactState.SUPERSEDED, FactState.ACTIVE]
+
+
+def test_aliases_and_keys() -> None:
+    assert profile.attribute_key("Job Title") == "occupation"
+    assert profile.attribute_key("职业") == "occupation"
+    assert profile.attribute_key("Billing Runs-On") == "billing_runs_on"
+    assert profile.value_key("ＲＴＸ 4090") == profile.value_key("rtx4090")
+    assert profile.value_key("C++") != profile.value_key("C#")

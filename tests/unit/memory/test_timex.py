@@ -1,0 +1,76 @@
+"""Time expressions of both languages."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from services.memory.timex import resolve, zone_of
+
+SAID = datetime(2023, 5, 24, 10, 0, tzinfo=UTC)  # a Wednesday, 18:00 in Shanghai
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("I went to Paris last week", "2023-05-15", "2023-05-21"),
+        ("met on 13 July 2024", "2024-07-13", "2024-07-13"),
+        ("July 13th, 2024", "2024-07-13", "2024-07-13"),
+        ("上个月我去了北京", "2023-04-01", "2023-04-30"),
+        ("前两天买的", "2023-05-22", "2023-05-23"),
+        ("两天前买的", "2023-05-22", "2023-05-22"),
+        ("4月18日见面", "2023-04-18", "2023-04-18"),
+        ("5月4号", "2023-05-04", "2023-05-04"),
+        ("2023年5月4日", "2023-05-04", "2023-05-04"),
+        ("去年10月", "2022-10-01", "2022-10-31"),
+        ("in 2019 I moved", "2019-01-01", "2019-12-31"),
+        ("since March 2021", "2021-03-01", "2021-03-31"),
+        ("next Monday", "2023-05-29", "2023-05-29"),
+        ("下周三", "2023-05-31", "2023-05-31"),
+        ("a couple of days ago", "2023-05-22", "2023-05-22"),
+        ("yesterday", "2023-05-23", "2023-05-23"),
+        ("十二月二十五日", "2022-12-25", "2022-12-25"),
+    ],
+)
+def test_t07_windows(text: str, first: str, last: str) -> None:
+    (span,) = resolve(text, SAID, "Asia/Shanghai")
+    assert span.start.date() == date.fromisoformat(first)
+    days = (span.end - span.start).days
+    assert span.start.date().toordinal() + days - 1 == date.fromisoformat(last).toordinal()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "port 9077 is open",
+        "we march on",
+        "I may go",
+        "version 2019 of it",
+        "R6900 G5",
+        "",
+        "第二天",
+    ],
+)
+def test_t07_what_is_no_time(text: str) -> None:
+    assert resolve(text, SAID, "Asia/Shanghai") == []
+
+
+def test_t05_last_week_is_about_seven_days_before() -> None:
+    (span,) = resolve("I went to Paris last week", SAID)
+    assert span.about.date() == date(2023, 5, 17)
+
+
+def test_t06_a_clock_time_in_the_users_zone() -> None:
+    (span,) = resolve("今天中午12:45开会", SAID, "Asia/Shanghai")
+    assert span.start.isoformat() == "2023-05-24T12:45:00+08:00"
+    (span,) = resolve("call at 5:30pm", SAID, "Europe/Berlin")
+    assert span.start.isoformat() == "2023-05-24T17:30:00+02:00"
+    (span,) = resolve("昨晚9点半", SAID, "Asia/Shanghai")
+    assert span.start.isoformat() == "2023-05-23T21:30:00+08:00"
+
+
+def test_unknown_zones_are_none() -> None:
+    assert zone_of("Mars/Phobos") is None
+    assert zone_of("../../etc/passwd") is None
+    assert zone_of("") is not None

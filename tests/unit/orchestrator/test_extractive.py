@@ -1,0 +1,123 @@
+"""Answers without a model truly answer: from memory in the question's language, from evidence
+cited.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator.domain import LoadedMemory, MemoryFact, MemoryNote, Readings, TurnInput
+from services.orchestrator.reasoner import extractive
+
+WHEN = datetime(2026, 5, 4, 8, 0, tzinfo=UTC)
+FACTS = (
+    MemoryFact("f1", "name", "林晓雨", "用户叫林晓雨", False, "zh"),
+    MemoryFact("f2", "occupation", "前端工程师", "用户的职业是前端工程师", False, "zh"),
+    MemoryFact("f3", "answer_style", "简短", "用户希望回答简短", True, "zh"),
+)
+TALK = (
+    MemoryNote("t2", "fresh_turns", "那就用 giscus，不用 Disqus 了。", WHEN, 0.0, "s1"),
+    MemoryNote(
+        "t1", "fresh_turns", "我的博客想加评论功能，Disqus 和 giscus 哪个好？", WHEN, 0.0, "s1"
+    ),
+    MemoryNote(
+        "t0",
+        "fresh_turns",
+        "我叫林晓雨，是一名前端工程师。以后回答请简短一点。",
+        WHEN,
+        0.0,
+        "s1",
+    ),
+)
+NOTE = MemoryNote("e1", "episodes", "用户为博客评论选了 giscus，弃用 Disqus", WHEN, 0.7, "s1")
+DOCS = [
+    pb.Evidence(
+        evidence_id="E1",
+        document_id="retrieval.md",
+        title="检索",
+        section="融合",
+        text=(
+            "# 融合\n默认的融合方式是校准凸组合（calibrated）。也可以选 RRF。\n\n"
+            "| a | b |\n|---|---|"
+        ),
+        score=0.9,
+    ),
+    pb.Evidence(
+        evidence_id="E2",
+        document_id="operations.md",
+        title="Operations",
+        text="A background job is leased for thirty seconds. Workers renew their lease.",
+        score=0.5,
+    ),
+]
+
+
+def _answer(
+    message: str,
+    memory: LoadedMemory | None = None,
+    evidence: list[pb.Evidence] | None = None,
+    *,
+    language: Any = "zh",
+    intent: Any = pb.INTENT_CHAT,
+) -> str:
+    asked = TurnInput(message=message, event_time=WHEN, language=language, user_id="u")
+    return extractive.answer(
+        asked, intent, memory or LoadedMemory(), evidence or [], Readings(), "题"
+    )
+
+
+@pytest.mark.parametrize("notes", [TALK, (NOTE,), (*TALK, NOTE)])
+def test_e8_what_was_that_scheme_called(notes: tuple[MemoryNote, ...]) -> None:
+    answer = _answer("上次说的那个评论方案叫什么来着？", LoadedMemory(notes=notes))
+    assert "giscus" in answer
+    assert "2026-05-04" in answer
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "expected"),
+    [
+        ("我叫什么名字？", "zh", "你叫林晓雨"),
+        ("What is my name?", "en", "Your name is 林晓雨"),
+        ("我是做什么工作的？", "zh", "前端工程师"),
+        ("你还记得我喜欢怎样的回答吗？", "zh", "简短"),
+    ],
+)
+def test_profile_questions(question: str, language: str, expected: str) -> None:
+    assert expected in _answer(question, LoadedMemory(facts=FACTS), language=language)
+
+
+@pytest.mark.parametrize("question", ["我叫什么名字？", "还记得我怎么称呼、喜欢怎样的回答吗？"])
+def test_a1_before_anything_was_extracted(question: str) -> None:
+    assert "林晓雨" in _answer(question, LoadedMemory(notes=TALK))
+
+
+def test_documents_are_quoted_with_their_ids() -> None:
+    asked = _answer("默认的融合方式是什么？", None, DOCS, intent=pb.INTENT_DOCUMENT_QUESTION)
+    assert "校准凸组合" in asked
+    assert asked.splitlines()[0].endswith("[E1]")
+    assert "|" not in asked
+    english = _answer(
+        "How long is a background job leased?",
+        None,
+        DOCS,
+        language="en",
+        intent=pb.INTENT_DOCUMENT_QUESTION,
+    )
+    assert "thirty seconds" in english
+    assert "[E2]" in english
+
+
+def test_short_answers_where_the_user_asked_for_them() -> None:
+    long = LoadedMemory(facts=FACTS)
+    question = "后台任务 background job lease 融合 RRF workers？"
+    assert len(_answer(question, long, DOCS).splitlines()) <= 2
+
+
+def test_nothing_is_an_answer_too() -> None:
+    assert "没有找到" in _answer("火星上有几只猫？")
+    assert "记下" in _answer("我叫林晓雨。")
+    assert _answer("Hello there", language="en") == "Noted."

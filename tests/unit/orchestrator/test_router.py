@@ -1,0 +1,62 @@
+"""P13: every intent can be forced and is routed to by what a message says and brings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator.domain import TurnInput
+from services.orchestrator.intents import INTENTS
+from services.orchestrator.router import is_question, route
+
+DOCS: dict[str, Any] = {"collection_id": "docs"}
+ONE: dict[str, Any] = {"collection_id": "docs", "document_ids": ("d1",)}
+ROUTES = (
+    ("你好，今天过得怎么样", {}, pb.INTENT_CHAT),
+    ("上次说的那个评论方案叫什么来着？", DOCS, pb.INTENT_CHAT),
+    ("我叫什么名字？", DOCS, pb.INTENT_CHAT),
+    ("What's my name?", DOCS, pb.INTENT_CHAT),
+    ("默认的融合方式是什么？", DOCS, pb.INTENT_DOCUMENT_QUESTION),
+    ("How long is a background job leased?", DOCS, pb.INTENT_DOCUMENT_QUESTION),
+    ("方法部分讲了什么细节", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("这句话什么意思", {"selected_text": "..."}, pb.INTENT_DOCUMENT_QUESTION),
+    ("总结一下这篇文章", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("Summarise this paper", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("帮我制定一个学习计划", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("Make a learning path for gRPC", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("提取作者和日期信息", ONE, pb.INTENT_EXTRACT),
+    ("填表", {"response_schema": {"type": "object"}}, pb.INTENT_EXTRACT),
+    ("给我学习计划", {"response_schema": {"type": "object"}}, pb.INTENT_STRUCTURED_PLAN),
+)
+
+
+def _input(message: str, **more: Any) -> TurnInput:
+    return TurnInput(message=message, event_time=datetime.now(UTC), language="zh", **more)
+
+
+@pytest.mark.parametrize(("message", "more", "intent"), ROUTES)
+def test_p13_routed(message: str, more: dict[str, Any], intent: int) -> None:
+    decided = route(_input(message, **more))
+    assert decided.intent == intent
+    assert decided.reason
+
+
+def test_p13_every_intent_has_a_route_and_can_be_forced() -> None:
+    assert {intent for _, _, intent in ROUTES} == set(INTENTS)
+    for intent in INTENTS:
+        forced = route(_input("随便", intent=intent))
+        assert forced.intent == intent
+        assert forced.reason == ""
+
+
+@pytest.mark.parametrize("text", ["是什么？", "why", "How long", "有多少个", "能不能用"])
+def test_questions(text: str) -> None:
+    assert is_question(text)
+
+
+@pytest.mark.parametrize("text", ["那就用 giscus，不用 Disqus 了。", "我叫林晓雨。", "thanks"])
+def test_statements(text: str) -> None:
+    assert not is_question(text)
