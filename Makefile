@@ -99,10 +99,19 @@ test-java: $(VENV)/.test protos/gen/.stamp ## The Java client against the real s
 	@$(BIN)/python -m pytest -m java tests $(PYTEST_ARGS)
 
 # ---- measure -----------------------------------------------------------------------------------
-bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks
+bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks (QUICK=1 for short runs)
 
-bench-embed bench-search bench-memory bench-chat: bench-%: $(VENV)/.test protos/gen/.stamp
-	@$(BIN)/python -m benchmarks.$*
+bench-embed: $(VENV)/.test protos/gen/.stamp ## Speed of the embedder
+	@$(BIN)/python -m benchmarks.embed
+
+bench-search: $(VENV)/.test protos/gen/.stamp ## Speed and quality of search
+	@$(BIN)/python -m benchmarks.search
+
+bench-memory: $(VENV)/.test protos/gen/.stamp ## Speed, recall and safety of memory
+	@$(BIN)/python -m benchmarks.memory
+
+bench-chat: $(VENV)/.test protos/gen/.stamp ## Speed and tokens of whole chats
+	@$(BIN)/python -m benchmarks.chat
 
 chaos-memory: $(VENV)/.test protos/gen/.stamp ## Kill workers and the database under load; count what is lost
 	@$(BIN)/python -m benchmarks.chaos_memory

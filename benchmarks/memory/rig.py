@@ -1,4 +1,5 @@
-"""What the benchmarks run on: an own PostgreSQL, keys, service processes, an embedder without a model."""
+"""What the benchmarks run on: an own PostgreSQL, keys, service processes, an embedder without a
+model."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ class Rig:
 
 @contextmanager
 def rig(**environment: str) -> Iterator[Rig]:
-    """A fresh database with the embedder running; `memory` and `worker` are spawned by the caller."""
+    """A fresh database with the embedder running; `memory` and `worker` are spawned by the
+    caller."""
     folder = Path(tempfile.mkdtemp(prefix="nl-bench-", dir="/tmp"))
     postgres = EmbeddedPostgres(folder / "pg")
     postgres.start()

@@ -1,14 +1,16 @@
 """Synthetic collections of any size, written straight into the retriever's tables by their owner.
 
-Words follow Zipf's law over a vocabulary of made-up words and Chinese bigrams; vectors lie in clusters,
-as embeddings do. Nothing here is timed: the retriever's own ingestion is measured apart.
+Words follow Zipf's law over a vocabulary of made-up words and Chinese bigrams; vectors lie in
+clusters, as embeddings do. Nothing here is timed: the retriever's own ingestion is measured apart.
 """
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,49 +29,36 @@ _VOCABULARY = 50_000
 _CLUSTERS = 2_000
 _SEGMENTS = 6
 _BATCH = 50_000
-_HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+_HAN = (
+    "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动"
+    "同工也能下过子说产种面而方后多定行学法所民得经"
+)
 
 
-def vocabulary(size: int = _VOCABULARY) -> list[str]:
+@lru_cache(maxsize=1)
+def vocabulary(size: int = _VOCABULARY) -> tuple[str, ...]:
     """Distinct words, a fifth of them Chinese; each is one term of the tokenizer."""
-    letters = [
-        "ba",
-        "co",
-        "du",
-        "fe",
-        "gi",
-        "ho",
-        "ku",
-        "lo",
-        "mi",
-        "no",
-        "pu",
-        "ra",
-        "so",
-        "tu",
-        "vo",
-        "zi",
-    ]
+    letters = "ba co du fe gi ho ku lo mi no pu ra so tu vo zi"
     words: dict[str, None] = {}
     number = 0
     while len(words) < size:
         if number % 5 == 0:
             word = _HAN[number // 5 % len(_HAN)] + _HAN[number // 5 // len(_HAN) % len(_HAN)]
         else:
-            word = "".join(letters[(number >> (4 * i)) % 16] for i in range(5)) + "x"
+            word = "".join(letters[3 * ((number >> (4 * i)) % 16) :][:2] for i in range(5)) + "x"
         number += 1
         if len(tokenize(word)) == 1:
             words[word] = None
         elif number > 50 * size:
             break
-    return list(words)
+    return tuple(words)
 
 
 @dataclass(frozen=True)
 class Corpus:
     """N chunks: `words` (n, 60) indexes into `names`; `vectors` (n, 384) float16, normalised."""
 
-    names: list[str]
+    names: tuple[str, ...]
     words: NDArray[np.int32]
     vectors: NDArray[np.float16]
 
@@ -127,17 +116,18 @@ def questions(of: Corpus, count: int, seed: int = 2) -> list[Question]:
     return out
 
 
-def load(dsn: str, tenant_id: str, collection_id: str, of: Corpus) -> None:
-    """Writes a collection as the retriever itself would have left it after merging."""
+def load(dsn: str, tenant_id: str, parts: Mapping[str, Corpus]) -> None:
+    """Writes collections as the retriever itself would have left them after merging."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         register_vector(conn)
-        with conn.transaction():
-            _collection(conn, tenant_id, collection_id, of)
-            _copy(conn, "documents", _DOCUMENTS, _documents(tenant_id, collection_id, of))
-            _copy(conn, "items", _ITEMS, _items(tenant_id, collection_id, of))
-            _copy(conn, "chunks", _CHUNKS, _chunks(tenant_id, collection_id, of))
-            _copy(conn, "vectors", _VECTORS, _vectors(tenant_id, collection_id, of))
-            _segments(conn, tenant_id, collection_id, of)
+        for name, of in parts.items():
+            with conn.transaction():
+                _collection(conn, tenant_id, name, of)
+                _copy(conn, "documents", _DOCUMENTS, _documents(tenant_id, name, of))
+                _copy(conn, "items", _ITEMS, _items(tenant_id, name, of))
+                _copy(conn, "chunks", _CHUNKS, _chunks(tenant_id, name, of))
+                _copy(conn, "vectors", _VECTORS, _vectors(tenant_id, name, of))
+                _segments(conn, tenant_id, name, of)
 
 
 def analyze(dsn: str) -> None:
@@ -157,9 +147,19 @@ def sizes(dsn: str) -> dict[str, int]:
     return {str(name): int(size) for name, size in rows}
 
 
-_DOCUMENTS = "tenant_id text, collection_id text, document_id text, title text, state text, content_hash bytea, text text, chunk_count int4, revision int8"
-_ITEMS = "tenant_id text, collection_id text, item int8, content_hash bytea, passage_hash bytea, length int4, places int4"
-_CHUNKS = "tenant_id text, collection_id text, document_id text, ordinal int4, chunk_id uuid, item int8, kind int2, section text[], text text, start_char int8, end_char int8"
+_DOCUMENTS = (
+    "tenant_id text, collection_id text, document_id text, title text, state text, "
+    "content_hash bytea, text text, chunk_count int4, revision int8"
+)
+_ITEMS = (
+    "tenant_id text, collection_id text, item int8, content_hash bytea, "
+    "passage_hash bytea, length int4, places int4"
+)
+_CHUNKS = (
+    "tenant_id text, collection_id text, document_id text, ordinal int4, "
+    "chunk_id uuid, item int8, kind int2, section text[], text text, "
+    "start_char int8, end_char int8"
+)
 _VECTORS = "tenant_id text, collection_id text, model_id text, item int8, embedding halfvec"
 
 
@@ -223,10 +223,8 @@ def _vectors(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ..
 
 
 def _segments(conn: psycopg.Connection[Any], tenant: str, collection: str, of: Corpus) -> None:
-    terms = np.asarray([tokenize(name)[0] for name in of.names])
-    order = np.argsort(terms, kind="stable")
     bounds = np.linspace(0, len(of), _SEGMENTS + 1 if len(of) > 5_000 else 2, dtype=int)
-    for segment, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+    for segment, (first, last) in enumerate(itertools.pairwise(bounds), 1):
         conn.execute(
             "INSERT INTO retriever.segments VALUES (%s, %s, %s, %s, %s, %s)",
             (tenant, collection, segment, int(first) + 1, int(last), int(last - first)),
@@ -235,7 +233,7 @@ def _segments(conn: psycopg.Connection[Any], tenant: str, collection: str, of: C
             conn,
             "postings",
             "tenant_id text, collection_id text, segment int8, term text, entries bytea",
-            _postings(tenant, collection, segment, of, int(first), int(last), terms, order),
+            _postings(tenant, collection, segment, of, int(first), int(last)),
         )
 
 
@@ -246,26 +244,30 @@ def _postings(
     of: Corpus,
     first: int,
     last: int,
-    terms: NDArray[np.str_],
-    order: NDArray[np.int64],
 ) -> Iterator[tuple[Any, ...]]:
     """Rows of one segment in order of term, packed as the retriever packs them."""
     items = np.repeat(np.arange(first + 1, last + 1, dtype=np.int64), WORDS_PER_CHUNK)
     keys = of.words[first:last].reshape(-1).astype(np.int64) * (len(of) + 2) + items
     unique, counts = np.unique(keys, return_counts=True)
     word, item = np.divmod(unique, len(of) + 2)
-    starts = np.searchsorted(word, np.arange(len(of.names) + 1))
-    for index in order:
-        begin, end = starts[index], starts[index + 1]
-        if begin == end:
-            continue
+    present, starts = np.unique(word, return_index=True)
+    ends = [*starts[1:].tolist(), len(word)]
+    terms = _terms()
+    rows = sorted(zip((terms[w] for w in present), starts.tolist(), ends, strict=True))
+    for term, begin, end in rows:
         length = np.full(end - begin, WORDS_PER_CHUNK, "<u2")
         yield (
             tenant,
             collection,
             segment,
-            str(terms[index]),
+            term,
             item[begin:end].astype("<u4").tobytes()
             + counts[begin:end].astype("<u2").tobytes()
             + length.tobytes(),
         )
+
+
+@lru_cache(maxsize=1)
+def _terms() -> tuple[str, ...]:
+    """The term of each word of the vocabulary."""
+    return tuple(tokenize(name)[0] for name in vocabulary())

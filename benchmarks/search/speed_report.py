@@ -80,11 +80,12 @@ def machine() -> dict[str, Any]:
 
 
 def _markdown(document: dict[str, Any], results: dict[str, Any]) -> str:
+    machine_ = document["machine"]
     lines = [
         "# Speed of the retriever",
         "",
-        f"{document['time']}, {document['machine']['cpus']} CPUs,"
-        f" load {document['machine']['load'][0]}. Milliseconds; the question's embedding apart.",
+        f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]}.",
+        "Milliseconds; the question's embedding apart.",
         "",
         "| chunks | method | search p50 | p95 | lexical p50 | dense p50 | recall@20 | index MB |",
         "|---|---|---|---|---|---|---|---|",
@@ -146,8 +147,8 @@ def _growth(rows: Sequence[dict[str, Any]]) -> str:
         return 70 + 480 * across, 330 - 290 * up
 
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 380" font-family="sans-serif"'
-        ' font-size="12"><rect width="760" height="380" fill="white"/>'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 380" font-size="12">',
+        '<rect width="760" height="380" fill="white"/>',
     ]
     for power in range(low_y, high_y + 1):
         _, y = place(min(xs), 10.0**power)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
+from pydantic import BaseModel
 from pydantic_settings import BaseSettings
 
 from services.common.errors import StartupError
@@ -43,13 +45,14 @@ connection strings below, run `nianlun migrate`, and start the commands of the `
 
 @dataclass(frozen=True)
 class Section:
-    """One settings class."""
+    """One settings class, with the models that its JSON values are made of."""
 
     name: str
     module: str
     prefix: str
     summary: str
     fields: tuple[SettingField, ...]
+    models: tuple[type[BaseModel], ...] = ()
 
 
 @app.command("docs")
@@ -99,8 +102,45 @@ def sections() -> Iterator[Section]:
             module=cls.__module__,
             prefix=str(cls.model_config.get("env_prefix", "")),
             summary=" ".join((cls.__doc__ or "").split()),
-            fields=tuple(describe(cls)),
+            fields=tuple(_readable(cls, field) for field in describe(cls)),
+            models=tuple(_models(cls)),
         )
+
+
+def _readable(cls: type[BaseSettings], field: SettingField) -> SettingField:
+    """A value made of models is written as JSON; its default shows what differs from theirs."""
+    prefix = str(cls.model_config.get("env_prefix", ""))
+    info = cls.model_fields.get(field.env.lower().removeprefix(prefix.lower()))
+    if info is None or not _models_in(info.annotation):
+        return field
+    items = info.get_default(call_default_factory=True)
+    if not isinstance(items, tuple):
+        return field
+    default = json.dumps([each.model_dump(mode="json", exclude_defaults=True) for each in items])
+    names = ", ".join(model.__name__ for model in _models_in(info.annotation))
+    return replace(field, type=f"JSON list of {names}", default=default)
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    """The models that a type holds, settings classes aside."""
+    inside = get_args(annotation) or (annotation,)
+    return [
+        each
+        for each in inside
+        if isinstance(each, type)
+        and issubclass(each, BaseModel)
+        and not issubclass(each, BaseSettings)
+    ]
+
+
+def _models(cls: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The models inside a class, each before those inside it."""
+    seen: dict[type[BaseModel], None] = {}
+    for info in cls.model_fields.values():
+        for model in _models_in(info.annotation):
+            seen[model] = None
+            seen.update(dict.fromkeys(_models(model)))
+    yield from seen
 
 
 def render() -> str:
@@ -111,7 +151,32 @@ def render() -> str:
         lines += ["| variable | type | default | meaning |", "|---|---|---|---|"]
         lines += [_row(field) for field in section.fields]
         lines.append("")
+        for model in section.models:
+            lines += _model(model)
     return "\n".join(lines)
+
+
+def _model(model: type[BaseModel]) -> list[str]:
+    """The keys of a JSON value."""
+    lines = [f"### {model.__name__}", "", " ".join((model.__doc__ or "").split()), ""]
+    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for name, info in model.model_fields.items():
+        nested = _models_in(info.annotation)
+        kind = nested[0].__name__ if nested else _type_text(info.annotation)
+        default = "" if info.is_required() or nested else _json_default(info.get_default())
+        default = "**required**" if info.is_required() else default
+        cells = (f"`{name}`", f"`{_escape(kind)}`", default, _escape(info.description or ""))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _type_text(annotation: object) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return text.replace("typing.", "").replace("pydantic.types.", "")
+
+
+def _json_default(value: object) -> str:
+    return "" if value is None else f"`{json.dumps(value)}`"
 
 
 def _title(section: Section) -> str:

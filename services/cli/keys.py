@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from services.cli.dsn import DsnOption, owner_dsn
 from services.common.auth import admin
@@ -70,16 +68,12 @@ def create_service_key(name: str = "workers", dsn: DsnOption = "") -> None:
 @keys.command("list")
 def list_keys(tenant: str = "", dsn: DsnOption = "") -> None:
     """List keys; the keys themselves are not known."""
-    table = Table("tenant", "key id", "name", "scopes", "created", "expires", "revoked")
+    row = "{:<20} {:<36} {:<16} {:<16} {:<16} {:<16} {}"
+    typer.echo(row.format("tenant", "key id", "created", "expires", "revoked", "scopes", "name"))
     for item in admin.list_keys(owner_dsn(dsn), tenant or None):
-        table.add_row(
-            item.tenant_id,
-            item.key_id,
-            item.name,
-            " ".join(item.scopes),
-            *(_day(moment) for moment in (item.create_time, item.expire_time, item.revoke_time)),
-        )
-    Console().print(table)
+        times = [_minute(each) for each in (item.create_time, item.expire_time, item.revoke_time)]
+        scopes = ",".join(item.scopes)
+        typer.echo(row.format(item.tenant_id, item.key_id, *times, scopes, item.name))
 
 
 @keys.command("revoke")
@@ -89,5 +83,5 @@ def revoke_key(key_id: str, dsn: DsnOption = "") -> None:
     typer.echo(f"revoked key {key_id}")
 
 
-def _day(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+def _minute(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

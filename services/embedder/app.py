@@ -58,7 +58,7 @@ class EmbedderApp:
         """Load the models, run each once, then serve. Raises StartupError."""
         settings = self._settings
         cache = VectorCache(settings.cache_mb * 1024 * 1024)
-        front = Front(cache, self._executor)
+        self.front = front = Front(cache, self._executor)
         metrics = EmbedderMetrics(self._telemetry, cache)
         if self._db is not None:
             await self._db.open()
@@ -69,7 +69,7 @@ class EmbedderApp:
         self._telemetry.serve()
         self.readiness.add("models", self._fleet.ready)
         limits = RerankLimits(settings.rerank_max_pairs, settings.rerank_timeout_s)
-        servicer = EmbedderServicer(self._fleet.catalogue, front, limits)
+        servicer = EmbedderServicer(self._fleet.catalogue, front, limits, self._telemetry.tracer)
         self._server = GrpcServer(
             settings,
             [(SERVICE, embedder_pb2_grpc.add_EmbedderServiceServicer_to_server, servicer)],

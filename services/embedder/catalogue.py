@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.common import errors
-from services.embedder.compression import Codec
 from services.embedder.model import EmbeddingModel
 from services.embedder.rerankers.base import Reranker
 from services.embedder.worker import DeviceWorker
+from services.search.late import TokenCodec
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ServedModel:
 
     model: EmbeddingModel
     worker: DeviceWorker
-    codec: Codec | None = None
+    codec: TokenCodec | None = None
 
     @property
     def ready(self) -> bool:

@@ -12,6 +12,7 @@ from services.embedder import compression
 from services.embedder.front import Done
 from services.embedder.model import Float32, InputType, Kind, ModelInfo, Vectors
 from services.embedder.worker import Failure
+from services.search import late
 
 INPUT_TYPES = MappingProxyType(
     {
@@ -52,7 +53,7 @@ def embed_item(
     kinds: frozenset[Kind],
     dimensions: int,
     encoding: embedder_pb2.MultiVectorEncoding.ValueType,
-    codec: compression.Codec | None,
+    codec: late.TokenCodec | None,
 ) -> embedder_pb2.EmbedItem:
     """One item of an EmbedResponse; dense vectors are cut to `dimensions` and normalised again."""
     if not isinstance(done.outcome, Vectors):
@@ -125,8 +126,8 @@ def _half_precision(rows: Float32) -> embedder_pb2.MultiVector:
     )
 
 
-def _compressed(rows: Float32, codec: compression.Codec) -> embedder_pb2.MultiVector:
-    packed = codec.compress(rows)
+def _compressed(rows: Float32, codec: late.TokenCodec) -> embedder_pb2.MultiVector:
+    packed = compression.compress(codec, rows)
     return embedder_pb2.MultiVector(
         count=packed.values.shape[0],
         dimensions=packed.values.shape[1],

@@ -9,7 +9,7 @@ from services.common import logs
 from services.common.errors import StartupError
 from services.embedder import registry
 from services.embedder.catalogue import Catalogue, ServedModel
-from services.embedder.codecs import codec_of
+from services.embedder.compression import codec_of
 from services.embedder.engine import EmbeddingEngine, Engine, PairEngine
 from services.embedder.front import Front
 from services.embedder.model import MODEL_FAULTS, Calibration, EmbeddingModel, PairModel
@@ -129,9 +129,7 @@ class Fleet:
         for one in served:
             if settings.embedder in ("", one.model.info.id):
                 anchors = Calibration(*settings.calibration) if settings.calibration else ANCHORS
-                return LateInteractionReranker(
-                    settings.id, one.model, one.worker, self._front, anchors
-                )
+                return LateInteractionReranker(settings.id, one, self._front, anchors)
         raise StartupError(
             f"The reranker {settings.id!r} uses the model {settings.embedder!r}, which is not"
             " served."

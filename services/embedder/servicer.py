@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
+from opentelemetry import trace
 
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
@@ -42,10 +43,13 @@ class RerankLimits:
 class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
     """The three RPCs."""
 
-    def __init__(self, catalogue: Catalogue, front: Front, limits: RerankLimits) -> None:
+    def __init__(
+        self, catalogue: Catalogue, front: Front, limits: RerankLimits, tracer: trace.Tracer
+    ) -> None:
         self._catalogue = catalogue
         self._front = front
         self._limits = limits
+        self._tracer = tracer
         self._health = RerankHealth()
 
     async def Embed(
@@ -75,7 +79,10 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         response = embedder_pb2.EmbedResponse(
             model=info.id, revision=info.revision, dimensions=dimensions
         )
-        found = iter(ticket.results())
+        results = ticket.results()
+        if results and all(_unavailable(done) for done in results):
+            raise errors.model_unavailable(info.id)
+        found = iter(results)
         for at, is_empty in enumerate(empty):
             done = Done(Failure("EMPTY_TEXT")) if is_empty else next(found)
             item = convert.embed_item(
@@ -84,7 +91,7 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
             item.sanitized.extend(changes[at])
             response.items.append(item)
             response.token_count += item.token_count
-        _timings(response, began, ticket.forward_s)
+        self._timings(response, began, ticket.forward_s)
         return response
 
     async def Rerank(
@@ -105,6 +112,9 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         texts, _, empty = _clean(request.documents)
         places = [at for at, is_empty in enumerate(empty) if not is_empty]
         scored = await _score(reranker, query, texts[:pairs], began + seconds)
+        failures = scored.failures.values()
+        if failures and not scored.raw and all(f.reason == "MODEL_UNAVAILABLE" for f in failures):
+            raise errors.model_unavailable(reranker.info.id)
         response = embedder_pb2.RerankResponse(
             model=reranker.info.id,
             revision=reranker.info.revision,
@@ -122,7 +132,7 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         self._health.observe(reranker.info.id, [texts[at] for at in scored.raw], scored.raw)
         if not self._health.healthy(reranker.info.id):
             response.degradations.append(_constant_scores(reranker.info.id))
-        _timings(response, began, scored.forward_s)
+        self._timings(response, began, scored.forward_s)
         return response
 
     async def ListModels(
@@ -153,6 +163,22 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
             )
         return response
 
+    def _timings(
+        self,
+        response: embedder_pb2.EmbedResponse | embedder_pb2.RerankResponse,
+        began: float,
+        forward_s: float,
+    ) -> None:
+        """Say how long the call waited and how long its last batch ran, in answer and trace."""
+        spent = time.monotonic() - began
+        waited = max(spent - forward_s, 0.0)
+        response.timings.add(step="queue", ms=waited * 1e3)
+        response.timings.add(step="forward", ms=forward_s * 1e3)
+        now = time.time_ns()
+        start, middle = now - int(spent * 1e9), now - int(forward_s * 1e9)
+        for name, since, until in (("queue", start, middle), ("forward", middle, now)):
+            self._tracer.start_span(f"embedder.{name}", start_time=since).end(until)
+
     def _budget(self, request: embedder_pb2.RerankRequest) -> tuple[int, float]:
         """Pairs to score and seconds to do it in; the call's deadline keeps a margin to answer."""
         budget = request.budget
@@ -173,6 +199,10 @@ async def _score(reranker: Reranker, query: str, texts: Sequence[str], deadline:
     if not texts:
         return Scored({}, {})
     return await reranker.score(query, texts, deadline)
+
+
+def _unavailable(done: Done) -> bool:
+    return isinstance(done.outcome, Failure) and done.outcome.reason == "MODEL_UNAVAILABLE"
 
 
 def _kinds(request: embedder_pb2.EmbedRequest, served: ServedModel) -> frozenset[Kind]:
@@ -289,13 +319,3 @@ def _constant_scores(model: str) -> common_pb2.Degradation:
         message="The reranker gives different documents the same score.",
         metadata={"model": model},
     )
-
-
-def _timings(
-    response: embedder_pb2.EmbedResponse | embedder_pb2.RerankResponse,
-    began: float,
-    forward_s: float,
-) -> None:
-    waited = max(time.monotonic() - began - forward_s, 0.0)
-    response.timings.add(step="queue", ms=waited * 1e3)
-    response.timings.add(step="forward", ms=forward_s * 1e3)

@@ -11,8 +11,6 @@ from types import FrameType
 
 import psutil
 from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
 
 from services.local.errors import LocalError
 from services.local.home import Home, StackInfo, default_home
@@ -37,7 +35,7 @@ def serve(console: Console) -> int:
         with launch(home, terminal=True, report=console.print) as stack:
             signal.signal(signal.SIGINT, ask)
             signal.signal(signal.SIGTERM, ask)
-            console.print(_banner(stack.info, home))
+            _banner(stack.info, home, console)
             code = stack.wait()
     except LocalError as error:
         console.print(f"[red]nianlun cannot start:[/red] {error}", highlight=False)
@@ -69,25 +67,36 @@ def stop(home: Home, console: Console) -> int:
     return 0 if gone else 1
 
 
-def _banner(info: StackInfo, home: Home) -> Panel:
-    table = Table.grid(padding=(0, 2))
-    for name, target in info.targets.items():
-        table.add_row(name, target, "gRPC, with reflection and health")
-    table.add_row("gateway", info.gateway, "OpenAI-compatible HTTP, console at /")
-    table.add_row(
-        "key", str(home.key), f"of tenant {info.tenant}; header: Authorization: Bearer KEY"
+def _banner(info: StackInfo, home: Home, console: Console) -> None:
+    """Addresses, and how to call them; nothing that is to be copied is wrapped or cut."""
+    key = _relative(home.key)
+    lines = [f"{name:<13}{target}" for name, target in info.targets.items()]
+    lines += [
+        f"{'gateway':<13}{info.gateway}",
+        f"{'key':<13}{key} (tenant {info.tenant})",
+        f"{'log':<13}{_relative(home.log)}",
+    ]
+    console.rule("Nianlun is up; Ctrl-C drains and stops")
+    console.print("\n".join(lines), soft_wrap=True, markup=False)
+    console.print("\nOver HTTP, as OpenAI clients do; the console is at the same address:")
+    console.print(
+        f'  curl {info.gateway}/v1/chat/completions -H "Authorization: Bearer $(cat {key})" \\\n'
+        "    -H 'Content-Type: application/json' \\\n"
+        """    -d '{"model": "nianlun", "user": "u_001","""
+        """ "messages": [{"role": "user", "content": "你好"}]}'""",
+        soft_wrap=True,
+        markup=False,
     )
-    table.add_row("log", info.log, "")
-    table.add_row("", "", "")
-    shown = _relative(home.key)
-    table.add_row("curl", f"curl {info.gateway}/v1/chat/completions \\", "")
-    table.add_row("", f'  -H "Authorization: Bearer $(cat {shown})" \\', "")
-    table.add_row("", "  -H 'Content-Type: application/json' \\", "")
-    table.add_row(
-        "", """  -d '{"model": "nianlun", "messages": [{"role": "user", "content": "你好"}]}'""", ""
+    console.print("\nFrom Python, in this folder (.venv/bin/python):")
+    console.print(
+        "  from nianlun import Client\n"
+        "  with Client.local() as client:\n"
+        "      client.append_turn('u_001', 's_1', '我叫林夏')\n"
+        "      print(client.load_memory('u_001', '我是谁？').rendered)",
+        soft_wrap=True,
+        markup=False,
     )
-    table.add_row("python", "from nianlun import Client; client = Client.local()", "")
-    return Panel(table, title="Nianlun is up; Ctrl-C drains and stops", expand=False)
+    console.rule()
 
 
 def _relative(path: Path) -> str:

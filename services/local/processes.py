@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import psutil
 from honcho.environ import parse_procfile
 from honcho.manager import Manager
 from honcho.printer import Printer
@@ -16,6 +18,8 @@ from honcho.process import Popen, Process
 
 from services.local.errors import LocalError
 from services.local.leash import die_with_parent, leashed
+
+_DRAIN_S = 20.0
 
 
 def read_procfile(path: Path) -> dict[str, str]:
@@ -86,20 +90,24 @@ class _PatientManager(Manager):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Tee:
-    """Text output to several files at once, for honcho's printer."""
+    """Text output to several files at once, for honcho's printer.
+
+    honcho prints in its signal handler too, possibly in the middle of another line's print, which
+    Python's buffered files refuse. So this writes to the descriptors, without a buffer.
+    """
 
     outputs: tuple[TextIO, ...]
 
     def write(self, text: str) -> int:
         """Write to each."""
         for output in self.outputs:
-            output.write(text)
+            rest = text.encode("utf-8", "replace")
+            while rest:
+                rest = rest[os.write(output.fileno(), rest) :]
         return len(text)
 
     def flush(self) -> None:
-        """Flush each."""
-        for output in self.outputs:
-            output.flush()
+        """Nothing is held back."""
 
     def isatty(self) -> bool:
         """Colours only where every reader is a terminal."""
@@ -124,13 +132,20 @@ class ProcessGroup:
         try:
             self._manager.loop()
         finally:
-            self._kill_monitors()
+            self._end_all()
         code = self._manager.returncode
         return 0 if code in (None, 130, 143, -signal.SIGTERM, -signal.SIGINT) else int(code)
 
-    def _kill_monitors(self) -> None:
-        """After an exception in the loop: end the monitors; their processes drain on their own."""
+    def _end_all(self) -> None:
+        """After an exception in the loop: end the monitors, then wait for their processes."""
+        left = []
         for entry in self._manager._processes.values():
             monitor = entry.get("process")
-            if monitor is not None and monitor.is_alive():
-                monitor.kill()
+            if monitor is None or not monitor.is_alive():
+                continue
+            if psutil.pid_exists(entry.get("pid") or 0):
+                left.append(psutil.Process(entry["pid"]))
+            monitor.kill()
+        _gone, alive = psutil.wait_procs(left, timeout=_DRAIN_S)
+        for process in alive:
+            process.kill()

@@ -69,7 +69,7 @@ def run(home: Home, procfile: Path, terminal: bool) -> int:
             addresses,
             role_dsn=lambda service: postgres.dsn(user=f"nianlun_{service}"),
             service_key=keys.service,
-            log_format="console" if terminal else "json",
+            log_format="console" if terminal and sys.stderr.isatty() else "json",
         )
         home.write_info(info)
         cleanup.callback(home.info.unlink, missing_ok=True)

@@ -1,6 +1,7 @@
 """Write an extraction: facts meet the profile, notes meet the notes, inside one transaction.
 
-The caller holds the user's row lock. Whatever rests on a turn that is no longer there is dropped: an
+The caller holds the user's row lock. Whatever rests on a turn that is no longer there is
+dropped: an
 erasure that came first has won.
 """
 

@@ -29,7 +29,8 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Deps:
-    """Dependencies of the use cases. `wake` tells the worker of committed jobs; `now` is the clock."""
+    """Dependencies of the use cases. `wake` tells the worker of committed jobs; `now` is the
+    clock."""
 
     settings: MemorySettings
     db: Database
@@ -50,7 +51,8 @@ class Deps:
     ) -> UserIndex:
         """The index of a user's notes ("episode") or turns ("turn"), of exactly `version`.
 
-        `conn` is only used when the cache does not have it. Building a large one leaves the loop free.
+        `conn` is only used when the cache does not have it. Building a large one leaves the loop
+        free.
         """
         cached = self.cache.get(tenant_id, user_id, kind, version, model_id)
         if cached is not None:

@@ -1,7 +1,9 @@
 """Digestion: fresh turns of a session become facts and notes, in order, each exactly once.
 
-The model is called without a connection; one transaction then writes everything of a batch and marks
-its turns. A batch whose answer is unreadable is tried turn by turn, so that one bad turn never holds
+The model is called without a connection; one transaction then writes everything of a batch and
+marks
+its turns. A batch whose answer is unreadable is tried turn by turn, so that one bad turn never
+holds
 up the others; a turn that stays unreadable is quarantined with a reason.
 """
 
@@ -39,7 +41,8 @@ class Digester:
     async def handle(self, run: JobRun) -> dict[str, str]:
         """Job handler: digest everything fresh of the subject's session.
 
-        Ends the job as FAILED when turns were quarantined, so that it stands among the dead letters.
+        Ends the job as FAILED when turns were quarantined, so that it stands among the dead
+        letters.
         """
         counts = await self.digest(run)
         quarantine_if_any(counts)

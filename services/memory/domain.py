@@ -130,8 +130,8 @@ class Fact:
 class Candidate:
     """A fact as extraction proposes it, before it meets the profile.
 
-    `ended`: the statement says that this no longer holds ("I left A"). `valid_from`: from when it is
-    true, resolved from the words or the event time.
+    `ended`: the statement says that this no longer holds ("I left A"). `valid_from`: from when it
+    is true, resolved from the words or the event time.
     """
 
     kind: FactKind

@@ -1,7 +1,9 @@
 """Forgetting: removal with proof, and tombstones that keep old turns from bringing it back.
 
-Every function runs in the caller's tenant transaction; the content is gone when that commits. Receipts
-hold counts and hashes. The user's row lock is taken first, so that a digest either finishes before or
+Every function runs in the caller's tenant transaction; the content is gone when that commits.
+Receipts
+hold counts and hashes. The user's row lock is taken first, so that a digest either finishes
+before or
 finds nothing to rest on.
 """
 

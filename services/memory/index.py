@@ -1,6 +1,7 @@
 """Search indexes of single users, in memory, valid for exactly one state of the database.
 
-The version that a read transaction saw is part of the key: an index of another state is never used, so a
+The version that a read transaction saw is part of the key: an index of another state is never
+used, so a
 cache needs no invalidation to be right. `drop` exists so that erased content leaves memory at once.
 """
 

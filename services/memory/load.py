@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 from services.common import deadlines, errors
 from services.common.db import Connection
-from services.memory import readings as reading_rules
 from services.memory import profile, recall, rendering, timex
+from services.memory import readings as reading_rules
 from services.memory.deps import Deps
 from services.memory.domain import (
     Episode,
@@ -177,6 +177,8 @@ async def _snapshot(
         "limit": deps.settings.fresh_turns,
     }
     async with conn.pipeline():
+        # All six go by primary key whatever the values are: their plans need not be made anew.
+        await conn.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', true)")
         user = await conn.execute(
             "SELECT position, index_version, time_zone FROM memory.users WHERE user_id = %(user)s",
             parameters,

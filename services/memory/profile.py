@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """The profile: attribute registry, and how a new statement meets the facts that are there.
 
 Facts are bi-temporal: valid time (from/to) says when something was true, recorded time when we knew.

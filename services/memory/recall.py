@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from services.memory import timex
+from services.memory import relevance, timex
 from services.memory.domain import TenantSettings
 from services.memory.embedding import model_name
+from services.memory.extraction.text import language_of
 from services.memory.index import UserIndex
 from services.search import calibration as calibrations
 from services.search import dense, engine, gate, phrase
@@ -21,7 +22,6 @@ from services.search.types import FloatArray, Hit, Leg, LegResult, LegState
 
 IN_WINDOW: Final = 0.25
 """Added to the fused score of an item from the time that the question names."""
-_EXACT_PROBABILITY: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,10 @@ def search(
     wide = replace(recipe, top_k=max(recipe.top_k * 4, 20))
     ranking = engine.search(query, legs, index.items, wide, calibration, now=now)
     windows = _windows(query, now, time_zone)
-    ranked = [_ranked(hit, index, windows, calibration) for hit in ranking.hits]
+    asked_in = language_of(query)
+    ranked = [_ranked(hit, index, windows, calibration, asked_in) for hit in ranking.hits]
     ranked.sort(key=lambda r: (-r.score, r.item_id))
-    threshold = calibration.none_below if gate_at is None else gate_at
+    threshold = relevance.GATE if gate_at is None else gate_at
     embedded = frozenset() if vector is None else frozenset(index.vector_ids)
     passed = [r for r in ranked if r.probability >= threshold or _unjudged(r, embedded)]
     let_in = {r.item_id for r in passed}
@@ -113,7 +114,8 @@ def search(
 
 
 def _unjudged(ranked: Ranked, embedded: frozenset[str]) -> bool:
-    """Whether words match while nothing is known of the meaning: no vector yet, or none to ask with.
+    """Whether words match while nothing is known of the meaning: no vector yet, or none to ask
+    with.
 
     The gate is calibrated for both legs together; to hold such an item back would forget, for the
     seconds until its vector is there, what the user has just said.
@@ -199,6 +201,7 @@ def _ranked(
     index: UserIndex,
     windows: Sequence[tuple[datetime, datetime]],
     calibration: Calibration,
+    asked_in: str,
 ) -> Ranked:
     dense_vote, lexical, exact = (
         hit.votes.get(leg) for leg in (Leg.DENSE, Leg.LEXICAL, Leg.PHRASE)
@@ -209,14 +212,13 @@ def _ranked(
         exact.score if exact else None,
         None,
     )
-    probability = gate.relevance(evidence, calibration)
-    if gate.is_exact(evidence):
-        probability = max(probability, _EXACT_PROBABILITY)
-    relevance = hit.score / (hit.decay or 1.0)
+    told_in = language_of(index.items[hit.id].text)
+    probability = relevance.probability(evidence, calibration, asked_in, told_in)
+    strength = hit.score / (hit.decay or 1.0)
     if windows and _in_window(hit.id, index, windows):
-        relevance += IN_WINDOW
+        strength += IN_WINDOW
         probability = min(1.0, probability + IN_WINDOW)
-    return Ranked(hit.id, relevance * hit.decay, relevance, hit.decay, probability, hit)
+    return Ranked(hit.id, strength * hit.decay, strength, hit.decay, probability, hit)
 
 
 def _in_window(
@@ -227,7 +229,7 @@ def _in_window(
     for start, end in windows:
         if when is not None and start <= when < end:
             return True
-        if episode is not None and episode.about_from and episode.about_to:
-            if episode.about_from < end and start < episode.about_to:
-                return True
+        about = (episode.about_from, episode.about_to) if episode is not None else (None, None)
+        if about[0] and about[1] and about[0] < end and start < about[1]:
+            return True
     return False

@@ -1,6 +1,7 @@
 """Summaries: per session from the previous version and the new turns; per user from the sessions'.
 
-A version covers exactly the turns it says. The user's summary is put together without a model, so that
+A version covers exactly the turns it says. The user's summary is put together without a model,
+so that
 it costs nothing and never drifts from the sessions it is made of.
 """
 
@@ -72,7 +73,8 @@ class Summariser:
                 return 0
             still = await turn_store.between(conn, user_id, session_id, covered, turns[-1].sequence)
             if [t.turn_id for t in still] != [t.turn_id for t in turns]:
-                # Something it rests on was deleted meanwhile: the next attempt starts from what is left.
+                # Something it rests on was deleted meanwhile: the next attempt starts from what
+                # is left.
                 raise Retry("FAILED_PRECONDITION", 0.1, "turns changed while summarising")
             if not text:
                 return 0

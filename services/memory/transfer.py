@@ -1,6 +1,7 @@
 """Export and import of a user as JSON lines: exact round trip, importing twice changes nothing.
 
-Lines hold no user id, so that an export can be imported for another one. Vectors and lexical entries are
+Lines hold no user id, so that an export can be imported for another one. Vectors and lexical
+entries are
 not exported: they are made anew.
 """
 

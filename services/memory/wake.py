@@ -8,7 +8,7 @@ import json
 from services.common import errors, logs
 from services.common.db import Database
 
-_PAUSE_S = 0.02
+_PAUSE_S = 0.05
 _CHANNEL = "procrastinate_queue_v1#memory"
 _PAYLOAD = json.dumps({"type": "job_inserted", "job_id": 0})
 

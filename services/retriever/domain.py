@@ -170,7 +170,8 @@ class ModelVectors:
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """A text's compressed token vectors: int8 rows (count x dimensions), a scale for each."""
+    """A text's compressed token vectors: int8 rows (count x dimensions) and a scale (float32) for
+    each, or, without scales, rows of two bits a number (`services.search.late`)."""
 
     codec: str
     dimensions: int

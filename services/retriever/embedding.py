@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import grpc.aio
@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
 from services.common.errors import DomainError
+from services.retriever import late
 from services.retriever.domain import TokenVectors, Vector
 
 _BATCH: Final = 32
@@ -129,7 +130,13 @@ class GrpcEmbedder:
         finally:
             for call in calls:
                 call.cancel()
-        return _merged(model_id, responses)
+        batch = _merged(model_id, responses)
+        # A passage's token vectors are kept at two bits a number; a question's stay as they are.
+        items = tuple(
+            replace(i, tokens=late.stored(i.tokens)) if i.tokens is not None else i
+            for i in batch.items
+        )
+        return replace(batch, items=items)
 
     async def query(self, model_id: str, text: str, *, tokens: bool) -> Batch:
         """The vector of a question."""

@@ -15,9 +15,9 @@ from services.retriever.chunking import content_hash
 from services.retriever.domain import ModelVectors
 from services.retriever.embedding import Batch, Embedder
 from services.retriever.indexing import indexed_passage
-from services.retriever.ingest import put_vectors, vectors_of
 from services.retriever.store import collections, items
 from services.retriever.store.items import PlacedText
+from services.retriever.writing import put_vectors, vectors_of
 
 REEMBED: Final = "reembed"
 _BATCH: Final = 128

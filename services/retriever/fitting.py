@@ -93,6 +93,7 @@ def fit(model_id: str, samples: Sequence[Sample]) -> Calibration | None:
         gate_dense=float(beta[1]),
         gate_lexical=float(beta[2]),
         gate_rerank=0.0,
+        late_gate=(),  # fitted without it
         none_below=none_below,
         medium_from=max(0.7, none_below + 0.1),
         high_from=max(0.9, none_below + 0.2),

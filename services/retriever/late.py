@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.retriever.domain import TokenVectors
+from services.search import late
 
 
 def unpack(tokens: TokenVectors) -> NDArray[np.float32]:
     """Rows (count, dimensions) scaled to length 1."""
+    if not tokens.scales:
+        return late.dequantise(tokens.entries, tokens.dimensions)
     entries = np.frombuffer(tokens.entries, np.int8).reshape(-1, tokens.dimensions)
     scales = np.frombuffer(tokens.scales, "<f4")
     rows = entries.astype(np.float32) * scales[:, None]
@@ -17,9 +20,11 @@ def unpack(tokens: TokenVectors) -> NDArray[np.float32]:
     return np.asarray(rows / np.maximum(lengths, 1e-9), np.float32)
 
 
+def stored(tokens: TokenVectors) -> TokenVectors:
+    """A passage's vectors as they are kept: two bits a number, no factors."""
+    return TokenVectors(tokens.codec, tokens.dimensions, late.quantise(unpack(tokens)), b"")
+
+
 def max_sim(question: TokenVectors, passage: TokenVectors) -> float:
-    """Mean over the question's tokens of the best cosine among the passage's tokens, in [-1, 1]."""
-    left, right = unpack(question), unpack(passage)
-    if not len(left) or not len(right):
-        return 0.0
-    return float((left @ right.T).max(axis=1).mean())
+    """The engine's late-interaction score of one passage, in [-1, 1]."""
+    return float(late.max_sim(unpack(question), [unpack(passage)])[0])

@@ -20,7 +20,8 @@ from services.search import Leg, bm25, phrase, postings
 
 _WIDEST: Final = 20_000
 _EXTRA_POSTINGS: Final = 300_000
-_PHRASE_DENSE: Final = 30
+_PHRASE_LEXICAL: Final = 60
+_PHRASE_DENSE: Final = 15
 _FAMILY: Final = 4
 
 
@@ -81,36 +82,34 @@ class ScopeQuery:
 async def run(
     conn: Connection, tenant_id: str, spec: SearchSpec, asked: ScopeQuery, watch: Stopwatch
 ) -> ScopeResult:
-    """Runs the legs of one scope and loads their candidates."""
+    """Runs the legs of one scope and loads their candidates.
+
+    More candidates are asked for while most of them are the same passage over and over.
+    """
     among = None
     if not asked.scope.whole:
         with watch.measure("scope"):
             among = await hits.items_in(conn, asked.scope)
-    legs: dict[Leg, Found] = {}
-    depth = spec.depth(Leg.LEXICAL)
-    snapshot = None
-    if asked.ram is not None:
-        legs[Leg.LEXICAL] = asked.ram
-    elif asked.terms and spec.weight(Leg.LEXICAL) > 0.0:
+    scorer = None
+    if asked.ram is None and asked.terms and spec.weight(Leg.LEXICAL) > 0.0:
         with watch.measure("lexical"):
-            snapshot = _Scorer.of(await _snapshot(conn, asked), asked.terms, among)
-            legs[Leg.LEXICAL] = await _distinct(conn, asked, snapshot, depth)
-    space = asked.collection.active
-    if asked.vector is not None and space is not None and spec.weight(Leg.DENSE) > 0.0:
-        with watch.measure("dense"):
-            legs[Leg.DENSE] = await _dense(conn, tenant_id, asked, space, spec, among)
-            legs = await _with_extra(conn, asked, space, legs)
-    if snapshot is not None and Leg.DENSE in legs:
-        with watch.measure("lexical"):
-            legs[Leg.LEXICAL] = snapshot.with_extra(legs[Leg.LEXICAL], legs[Leg.DENSE])
-    pool = list(dict.fromkeys(i for f in legs.values() for i in f.scores))
-    with watch.measure("fetch"):
-        found = await hits.candidates(conn, asked.scope, pool) if pool else []
-    candidates = {c.chunk.item: c for c in found}
+            snap = await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
+            scorer = _Scorer.of(snap, asked.terms, among)
+    widen = 1
+    while True:
+        legs = await _recall(conn, tenant_id, spec, asked, scorer, among, widen, watch)
+        pool = list(dict.fromkeys(i for f in legs.values() for i in f.scores))
+        with watch.measure("fetch"):
+            found = await hits.candidates(conn, asked.scope, pool) if pool else []
+        candidates = {c.chunk.item: c for c in found}
+        if not _crowded(legs, candidates, spec, widen) or widen * spec.recipe.leg_k >= _WIDEST:
+            break
+        widen *= 8
     if asked.needles and spec.weight(Leg.PHRASE) > 0.0:
         with watch.measure("phrase"):
             legs[Leg.PHRASE] = _phrase(asked.needles, legs, candidates, spec.depth(Leg.PHRASE))
     vectors: Mapping[int, Vector] = {}
+    space = asked.collection.active
     wanted = spec.recipe.near_duplicate > 0.0 or spec.recipe.mmr_lambda < 1.0
     if wanted and space is not None and candidates:
         with watch.measure("fetch"):
@@ -120,8 +119,57 @@ async def run(
     return ScopeResult(legs, candidates, vectors)
 
 
-async def _snapshot(conn: Connection, asked: ScopeQuery) -> lexical.Snapshot:
-    return await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
+async def _recall(
+    conn: Connection,
+    tenant_id: str,
+    spec: SearchSpec,
+    asked: ScopeQuery,
+    scorer: _Scorer | None,
+    among: Sequence[int] | None,
+    widen: int,
+    watch: Stopwatch,
+) -> dict[Leg, Found]:
+    """The lexical and the dense leg, each with scores of the other's candidates."""
+    legs: dict[Leg, Found] = {}
+    if asked.ram is not None:
+        legs[Leg.LEXICAL] = asked.ram
+    elif scorer is not None:
+        with watch.measure("lexical"):
+            scores = scorer.best(widen * spec.depth(Leg.LEXICAL))
+            legs[Leg.LEXICAL] = Found("postings", scores, weight=scorer.weight)
+    space = asked.collection.active
+    if asked.vector is not None and space is not None and spec.weight(Leg.DENSE) > 0.0:
+        with watch.measure("dense"):
+            if widen > 1:
+                scores = await dense.exact_by_passage(
+                    conn, asked.scope.collection_id, space.model_id, asked.vector,
+                    spec.depth(Leg.DENSE), among,
+                )  # fmt: skip
+                legs[Leg.DENSE] = Found("exact", scores)
+            else:
+                legs[Leg.DENSE] = await _dense(conn, tenant_id, asked, space, spec, among)
+            legs = await _with_extra(conn, asked, space, legs)
+    if scorer is not None and Leg.LEXICAL in legs and Leg.DENSE in legs:
+        with watch.measure("lexical"):
+            legs[Leg.LEXICAL] = scorer.with_extra(legs[Leg.LEXICAL], legs[Leg.DENSE])
+    return legs
+
+
+def _crowded(
+    legs: Mapping[Leg, Found],
+    candidates: Mapping[int, Candidate],
+    spec: SearchSpec,
+    widen: int,
+) -> bool:
+    """True when a leg delivered all it could and most of that was one passage repeated."""
+    for leg, found in legs.items():
+        width = spec.depth(leg) * (1 if leg is Leg.DENSE else widen)
+        if len(found.scores) < width or found.method == "ram":
+            continue
+        passages = {candidates[i].passage_hash for i in found.scores if i in candidates}
+        if len(passages) * _FAMILY < spec.depth(leg):
+            return leg is not Leg.DENSE or widen == 1
+    return False
 
 
 @dataclass(frozen=True)
@@ -182,19 +230,6 @@ class _Scorer:
         return dict(zip(found.tolist(), scores.tolist(), strict=True))
 
 
-async def _distinct(conn: Connection, asked: ScopeQuery, scorer: _Scorer, depth: int) -> Found:
-    """The best items; more of them while they are mostly the same passage over and over."""
-    scores = scorer.best(depth)
-    width = depth
-    while len(scores) == width and width < _WIDEST:
-        families = await hits.passages(conn, asked.scope.collection_id, list(scores))
-        if families * _FAMILY >= depth:
-            break
-        width *= 8
-        scores = scorer.best(width)
-    return Found("postings", scores, weight=scorer.weight)
-
-
 async def _dense(
     conn: Connection,
     tenant_id: str,
@@ -221,13 +256,6 @@ async def _dense(
             method = "hnsw_then_exact"
     else:
         scores = await dense.exact(conn, collection_id, model_id, vector, depth, among)
-    if len(scores) == depth:
-        families = await hits.passages(conn, collection_id, list(scores))
-        if families * _FAMILY < depth:
-            scores = await dense.exact_by_passage(
-                conn, collection_id, model_id, vector, depth, among
-            )
-            method = "exact"
     return Found(method, scores)
 
 
@@ -254,7 +282,7 @@ def _phrase(
 ) -> Found:
     """Phrases and identifiers among the other legs' candidates: their words are in the postings."""
     near = _best(legs.get(Leg.DENSE), _PHRASE_DENSE)
-    pool = dict.fromkeys([*_best(legs.get(Leg.LEXICAL), 2 * depth), *near])
+    pool = dict.fromkeys([*_best(legs.get(Leg.LEXICAL), _PHRASE_LEXICAL), *near])
     scores: dict[int, float] = {}
     for item in pool:
         candidate = candidates.get(item)

@@ -13,7 +13,7 @@ from services.common import errors, logs
 from services.common.db import Connection, Database
 from services.common.errors import DomainError
 from services.common.jobs import Jobs
-from services.retriever import ingest
+from services.retriever import writing
 from services.retriever.calibrating import CALIBRATE
 from services.retriever.domain import Collection, Document, StoredChunk, Upload
 from services.retriever.embedding import Embedder
@@ -148,7 +148,7 @@ class Library:
         missing = [i for i in document_ids if i not in there]
         if missing and not allow_missing:
             raise errors.not_found("document", missing[0])
-        removed, chunks = await ingest.remove_documents(conn, collection_id, sorted(there))
+        removed, chunks = await writing.remove_documents(conn, collection_id, sorted(there))
         return removed, chunks, missing
 
     async def part(
@@ -210,12 +210,16 @@ class Library:
         found = await self.collection(conn, collection_id, lock=True)
         if model_id == found.model_id:
             raise errors.invalid_argument("model_id", "is the active model already")
-        building = [s for s in found.spaces if s.state == "building"]
-        if building:
+        building = [s.model_id for s in found.spaces if s.state == "building"]
+        if building and await collections.being_reembedded(conn, collection_id):
             raise errors.failed_precondition(
-                "building", f"The collection is being embedded with {building[0].model_id}."
+                "building", f"The collection is being embedded with {building[0]}."
             )
-        if found.space(model_id) is None and len(found.spaces) >= MAX_SPACES:
+        # Left behind by a job that failed or was cancelled: gone, or gone on with.
+        stale = [m for m in building if m != model_id]
+        for left in stale:
+            await collections.drop_space(conn, collection_id, left)
+        if found.space(model_id) is None and len(found.spaces) - len(stale) >= MAX_SPACES:
             raise errors.failed_precondition(
                 "too_many_spaces", f"A collection has at most {MAX_SPACES} embedding spaces."
             )

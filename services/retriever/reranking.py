@@ -94,7 +94,6 @@ class Reranker:
                     {"scored": str(len(scores)), "candidates": str(len(head))},
                 )
             )
-        # Raw scores: those of the late interaction are what the gate was calibrated with.
         return report, RerankResult({i: raw for i, (_, raw) in scores.items()})
 
     async def _late(
@@ -124,4 +123,4 @@ class Reranker:
                     raw = max_sim(question, tokens)
                     scores[candidates.key(number, item)] = (min(1.0, max(0.0, raw)), raw)
         report = RerankReport(f"{model_id} (stored token vectors)", scores)
-        return report, RerankResult({i: raw for i, (_, raw) in scores.items()})
+        return report, RerankResult({i: raw for i, (_, raw) in scores.items()}, absolute=True)

@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 DEFAULT_MODEL: Final = "multilingual-e5-small"
 
 
@@ -35,6 +32,10 @@ class Calibration:
     none_below: float = 0.5
     medium_from: float = 0.75
     high_from: float = 0.9
+    late_gate: tuple[float, ...] = ()
+    """The gate where late interaction has scored the hit; () = the gate above without it. Factors
+    of: 1, raw inner product, coverage, log length of the text, log length of the query, different
+    languages, those x inner product, raw late score, different languages x late score."""
 
     def to_json(self) -> str:
         """One JSON object, keys as the fields."""
@@ -48,7 +49,7 @@ class Calibration:
         if not isinstance(data, dict) or set(data) - known:
             raise ValueError("not a calibration")
         try:
-            return cls(**data)
+            return cls(**{**data, "late_gate": tuple(data.get("late_gate", ()))})
         except TypeError as error:
             raise ValueError(f"not a calibration: {error}") from None
 
@@ -62,6 +63,7 @@ SHIPPED: Final[Mapping[str, Calibration]] = {
         gate_dense=6.0,
         gate_lexical=4.0,
         gate_rerank=0.0,
+        late_gate=(-41.44, 46.28, 14.04, -8.12, -2.67, 20.46, -30.4, 14.0, 19.2),
     )
 }
 
@@ -69,18 +71,3 @@ SHIPPED: Final[Mapping[str, Calibration]] = {
 def shipped(model_id: str) -> Calibration | None:
     """The calibration that comes with the product for that model, None for others."""
     return SHIPPED.get(model_id)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Best candidate of one labelled query: raw scores and whether the query is on topic."""
-
-    dense: float
-    lexical_coverage: float
-    rerank: float | None
-    relevant: bool
-
-
-def fit(model_id: str, samples: NDArray[np.float64]) -> Calibration:
-    """Placeholder signature; see the fitting below."""
-    raise NotImplementedError(model_id, samples.shape)

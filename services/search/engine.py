@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from services.search import diversity, fusion, gate, propagate, rerank, weights
+from services.search import diversity, fusion, gate, language, propagate, rerank, weights
 from services.search.calibration import Calibration
 from services.search.recipes import Fusion, Recipe
 from services.search.types import (
@@ -94,7 +94,9 @@ def finish(
     final = {i: base[i] * factors[i][0] * factors[i][1] for i in fused.order}
     order = sorted(final, key=lambda i: (-final[i], i))
     rerank_scores = reranked.scores if reranked is not None else {}
-    order, confidence, probability, held = _gate(fused, order, rerank_scores)
+    # The gate was fitted on late interaction; a reranker of another scale says nothing to it.
+    known = rerank_scores if reranked is not None and reranked.absolute else {}
+    order, confidence, probability, held = _gate(fused, order, known)
     collapsed = diversity.collapse(order, items, recipe.near_duplicate, 4 * recipe.top_k)
     capped = diversity.cap_per_document(collapsed.order, items, recipe.per_document)
     shown = diversity.mmr(capped, final, items, recipe.mmr_lambda, recipe.top_k)[: recipe.top_k]
@@ -184,8 +186,19 @@ def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> ga
             return None
         return result.scores.get(item, result.extra.get(item))
 
-    coverage = fused.scores.calibrated.get(Leg.LEXICAL, {}).get(item)
-    return gate.Evidence(raw(Leg.DENSE), coverage, raw(Leg.PHRASE), rerank_scores.get(item))
+    lexical = by_leg.get(Leg.LEXICAL)
+    weight = lexical.query_weight if lexical is not None else 0.0
+    coverage = (raw(Leg.LEXICAL) or 0.0) / weight if weight > 0.0 else 0.0
+    text = fused.items[item].text if item in fused.items else ""
+    return gate.Evidence(
+        dense=raw(Leg.DENSE),
+        coverage=coverage,
+        phrase=raw(Leg.PHRASE),
+        rerank=rerank_scores.get(item) if text else None,
+        length=gate.estimated_tokens(text),
+        query_length=gate.estimated_tokens(fused.query),
+        crosses=language.is_chinese(fused.query) != language.is_chinese(text),
+    )
 
 
 def _gate(
@@ -195,16 +208,11 @@ def _gate(
     if not order:
         return [], Confidence.NONE, 0.0, 0
     calibration = fused.calibration
-    judged = order[: max(fused.recipe.top_k, len(fused.head))]
-    probabilities: dict[str, float] = {}
-    exact: set[str] = set()
-    for item in judged:
-        evidence = _evidence(fused, item, rerank_scores)
-        probabilities[item] = gate.relevance(evidence, calibration)
-        if gate.is_exact(evidence):
-            exact.add(item)
-    best = max(probabilities.values())
-    confidence = gate.confidence(best, bool(exact), calibration)
+    # The first hit decides: it is what the gate was fitted on. Verbatim hits anywhere pass.
+    judged = [_evidence(fused, i, rerank_scores) for i in order[: fused.recipe.top_k]]
+    best = gate.relevance(judged[0], calibration)
+    exact = any(map(gate.is_exact, judged))
+    confidence = gate.confidence(best, exact, calibration)
     if not fused.recipe.gate or confidence is not Confidence.NONE:
         return order, confidence, best, 0
     return [], confidence, best, len(order)

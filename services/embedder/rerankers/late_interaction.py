@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from services.common import errors
+from services.embedder.catalogue import ServedModel
 from services.embedder.front import Asked, Front, Ticket
-from services.embedder.late_interaction import max_sim
 from services.embedder.model import (
     Calibration,
-    EmbeddingModel,
     Float32,
     InputType,
     Kind,
@@ -21,10 +20,11 @@ from services.embedder.model import (
 )
 from services.embedder.rerankers.base import Scored
 from services.embedder.scheduler.types import Priority
-from services.embedder.worker import DeviceWorker, Failure
+from services.embedder.worker import Failure
+from services.search.late import max_sim
 
 # Of the default model; see benchmarks/embed/calibrate.py.
-ANCHORS = Calibration(unrelated=0.80, relevant=0.86, exact=0.93)
+ANCHORS = Calibration(unrelated=0.44, relevant=0.73, exact=0.92)
 _MULTI = frozenset({Kind.MULTI_VECTOR})
 
 
@@ -34,14 +34,14 @@ class LateInteractionReranker:
     def __init__(
         self,
         id_: str,
-        model: EmbeddingModel,
-        worker: DeviceWorker,
+        served: ServedModel,
         front: Front,
         calibration: Calibration,
     ) -> None:
-        self._model = model
+        self._model = model = served.model
+        self._codec = served.codec
         self._front = front
-        self.worker = worker
+        self.worker = served.worker
         self.lane = f"embed:{model.info.id}"
         self._info = replace(
             model.info,
@@ -63,23 +63,24 @@ class LateInteractionReranker:
         return self._info
 
     async def score(self, query: str, documents: Sequence[str], deadline: float) -> Scored:
-        """Mean over the query's tokens of the best cosine among a document's tokens."""
-        question = await self._embed([query], InputType.QUERY, deadline, partial=False)
+        """The search engine's late-interaction score, at full precision."""
+        question = await self._embed([query], InputType.QUERY, deadline)
         slot = question.slots[0]
-        if slot is None or not isinstance(slot.outcome, Vectors):
+        if slot is None:
+            return Scored({}, {})
+        if not isinstance(slot.outcome, Vectors) or slot.outcome.token_vectors is None:
             raise errors.model_unavailable(self._info.id, "the query could not be embedded")
-        rows = slot.outcome.token_vectors
-        assert rows is not None
-        answer = await self._embed(documents, InputType.DOCUMENT, deadline, partial=True)
+        answer = await self._embed(documents, InputType.DOCUMENT, deadline)
         found: dict[int, Float32] = {}
         failures: dict[int, Failure] = {}
         for at, done in enumerate(answer.slots):
             if done is None:
                 continue
             if isinstance(done.outcome, Vectors) and done.outcome.token_vectors is not None:
-                found[at] = done.outcome.token_vectors
+                found[at] = self._project(done.outcome.token_vectors)
             elif isinstance(done.outcome, Failure) and done.outcome.reason != "DEADLINE_EXCEEDED":
                 failures[at] = done.outcome
+        rows = self._project(slot.outcome.token_vectors)
         scores = max_sim(rows, list(found.values())).tolist()
         return Scored(
             dict(zip(found, scores, strict=True)),
@@ -87,9 +88,11 @@ class LateInteractionReranker:
             question.forward_s + answer.forward_s,
         )
 
-    async def _embed(
-        self, texts: Sequence[str], input_type: InputType, deadline: float, partial: bool
-    ) -> Ticket:
+    def _project(self, rows: Float32) -> Float32:
+        """Token vectors where they compare best: centred, if the model comes with a codec."""
+        return rows if self._codec is None else self._codec.project(rows)
+
+    async def _embed(self, texts: Sequence[str], input_type: InputType, deadline: float) -> Ticket:
         return await self._front.embed(
             self._model,
             self.worker,
@@ -101,6 +104,6 @@ class LateInteractionReranker:
                 deadline=deadline,
                 # Someone waits for a reranking, whatever the type of its texts.
                 priority=Priority.QUERY,
-                partial=partial,
+                partial=True,
             ),
         )

@@ -28,6 +28,8 @@ from services.local.home import Home, StackInfo, default_home
 from services.local.stack import REPOSITORY, launch
 
 _ERASE_S = 30.0
+# The kernel takes a moment to clear away what has ended.
+_GONE_S = 3.0
 
 
 @dataclass
@@ -59,7 +61,7 @@ def run(home: Home, screen: Screen) -> Result:
                 _play(client, screen, result)
     except (LocalError, NianlunError, ChatFailedError, JobFailedError) as error:
         result.problems.append(str(error))
-    left = [process for process in processes if process.is_running()]
+    _gone, left = psutil.wait_procs(processes, timeout=_GONE_S)
     if left:
         result.problems.append(f"processes left behind: {', '.join(map(str, left))}")
     result.total_s = time.monotonic() - begin

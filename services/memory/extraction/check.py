@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """What a model proposes against what the user said: quote, speaker, mood, language, safety.
 
 Every refusal has a reason that is counted; nothing is repaired into something the user did not say.
@@ -90,7 +91,8 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
 
 
 def _turn_of(item: Mapping[str, Any], quote: str, own: Sequence[str]) -> int | None:
-    """Index of the turn whose user words hold the quote: the one named, else the first that does."""
+    """Index of the turn whose user words hold the quote: the one named, else the first that
+    does."""
     needle = squeeze(quote)
     if not needle:
         return None
@@ -117,7 +119,8 @@ def facts_of(
 
 
 def notes_of(items: object, turns: Sequence[Turn], own: Sequence[str]) -> list[Note]:
-    """Notes of the proposed ones: in the user's language, bounded, safe, grounded in their turns."""
+    """Notes of the proposed ones: in the user's language, bounded, safe, grounded in their
+    turns."""
     out: list[Note] = []
     for item in items[:_MAX_FACTS] if isinstance(items, list) else []:
         if not isinstance(item, dict):

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Episode notes by rules: third-person notes of what was said, asked and decided.
 
 They quote the user's own words briefly; without a language model nothing is paraphrased, so nothing
@@ -30,7 +31,8 @@ MAX_EN: Final = 160
 
 
 def _key_sentence(text: str, limit: int) -> str:
-    """The sentence of an answer that says most: the first one that is neither filler nor question."""
+    """The sentence of an answer that says most: the first one that is neither filler nor
+    question."""
     for sentence in sentences(text):
         plain = _FILLER.sub("", sentence.text).strip()
         if len(plain) >= 4 and not sentence.question and not safety.is_sensitive(plain):
@@ -138,7 +140,8 @@ def _dated(about: tuple[datetime, datetime, datetime] | None, turn: Turn, langua
 def dated(
     note: str, quotes: Sequence[str], turn: Turn, language: str
 ) -> tuple[str, datetime | None, datetime | None]:
-    """A note with the time its quotes name, resolved; unchanged where they name none or it says so."""
+    """A note with the time its quotes name, resolved; unchanged where they name none or it says
+    so."""
     about = next((found for quote in quotes if (found := _about(quote, turn))), None)
     if about is None:
         return note, None, None

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Facts by rules, for the set-up without a language model: common statements in both languages.
 
 Precision over recall: a rule takes plain first-person statements only, never questions, hypotheses,
@@ -112,6 +113,7 @@ def trim(value: str, language: str) -> str:
     if language == "zh":
         stripped = _TAIL_ZH.sub("", value)
         return (stripped or value).strip(" \"'“”「」")
+    value = re.sub(r"^(?:an?|the) (?=\w)", "", value, flags=re.IGNORECASE)
     previous = None
     while previous != value:
         previous, value = value, _TAIL_EN.sub("", value).strip(" \"'“”,.")

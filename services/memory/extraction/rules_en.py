@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """English statements that rules understand."""
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def rules() -> Sequence[tuple[re.Pattern[str], object]]:
         (rf"\b(?:i|we)(?:'ve| have)? {_ADV}(?:decided (?:on|to use|to go with|to|for)|settled on|went with|chose|picked|will go with|are going with)\s+{_V}{_END}", Found("decision")),
         (rf"^(?:ok(?:ay)?,? |so |then |alright,? |great,? )*let'?s (?:go with|use|pick|choose|take)\s+{_V}{_END}", Found("decision")),
         (rf"\b(?:i|we) {_ADV}(?:use|switched to|am using|are using|migrated to)\s+{_V}{_END}", Found("uses")),
-        (rf"\bmy (?P<k>(?:favou?rite )?[a-z]+(?: [a-z]+)?(?:'s name)?) (?:is|are|is called|is named|is now)\s+(?!not |very |really |so |too |a bit |that |to |how |what |why |going |in |on |at )(?:called |named )?{_V}{_END}", _thing),
+        (rf"\bmy (?P<k>(?:favou?rite )?[a-z]+(?: [a-z]+)?(?:'s name)?) (?:is now|are now|is called|is named|is|are)\s+(?!not |very |really |so |too |a bit |that |to |how |what |why |going |in |on |at )(?:called |named )?{_V}{_END}", _thing),
     ]  # fmt: skip
     return tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in table)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Sentences, languages and moods of user text, as far as extraction needs them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - prompt text
 """The extraction prompt: facts with quotes and third-person notes, in one JSON object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - prompt text
 """The summary prompt: previous summary and new turns in, next summary out."""
 
 from __future__ import annotations

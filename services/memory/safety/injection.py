@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Instruction-like text that must never become memory to follow, in both languages and disguises.
 
 A rule needs an act against the system (ignore, override, reveal) AND its object (instructions, safety
@@ -28,7 +29,7 @@ _EN_SECRET: Final = r"(?:api[ _-]?keys?|passwords?|credentials?|secrets?|access 
 _EN_SEND: Final = r"(?:send|post|upload|forward|email|mail|leak|exfiltrate|transmit|submit|reveal|print|show|output|repeat|disclose|dump|tell me|give me|share|append)"
 _ZH_ACT: Final = r"(?:忽略|无视|忘记|忘掉|忘了|抛弃|抛开|绕过|绕开|违反|违背|不要遵守|不再遵守|不遵守|不必遵守|无需遵守|别遵守|不要理会|别理会|不用管|别管|跳过|解除|取消|关闭|推翻|覆盖|丢弃|删掉|清除|停用|突破)"
 _ZH_OWN: Final = r"(?:所有|全部|一切|任何|之前|以前|先前|此前|上面|以上|上述|前面|前述|原有|原来|现有|你的|系统|开发者|安全|内容|隐藏|那些|这些|预设|内置)"
-_ZH_OBJECT: Final = r"(?:指令|指示|规则|规定|提示词|提示语|系统提示|设定|限制|约束|准则|政策|策略|命令|审查|过滤|防护|护栏|安全机制|安全检查|安全协议)"
+_ZH_OBJECT: Final = r"(?:指令|道德准则|伦理准则|道德限制|指示|规则|规定|提示词|提示语|系统提示|设定|限制|约束|准则|政策|策略|命令|审查|过滤|防护|护栏|安全机制|安全检查|安全协议)"
 _ZH_SECRET: Final = r"(?:api ?key|api ?密钥|密钥|密码|口令|令牌|凭证|凭据|token|系统提示词?|系统指令|初始指令|隐藏指令|环境变量)"
 _ZH_SEND: Final = r"(?:发送|发给|发到|发往|上传|转发|泄露|透露|告诉我|输出|打印|显示|展示|提交|寄到|交出|复述|贴出|公开)"
 
@@ -37,9 +38,11 @@ _PATTERNS: Final = tuple(
     for p in (
         # Ignore + whose + instructions.
         rf"\b{_EN_ACT}\b[^.!?\n]{{0,30}}?\b{_EN_OWN}\b[^.!?\n]{{0,40}}?\b{_EN_OBJECT}\b",
+        r"\b(?:bypass|circumvent|disable|turn off|evade)\w*\s+(?:the\s+)?(?:content|safety|security|moderation|ethics?)\s+(?:filters?|checks?|rules?|guardrails?|protocols?|measures?)\b",
         rf"\b{_EN_ACT}\s+(?:everything|anything|all|what)\b[^.!?\n]{{0,20}}\b(?:above|before|previously|you were told|you have been told|i said before|prior)\b",
         rf"{_ZH_ACT}[^。！？\n]{{0,8}}?{_ZH_OWN}[^。！？\n]{{0,10}}?{_ZH_OBJECT}",
         rf"(?:把|将){_ZH_OWN}[^。！？\n]{{0,8}}?{_ZH_OBJECT}[^。！？\n]{{0,6}}?(?:都|全)?{_ZH_ACT}",
+        rf"(?:从现在开始|从现在起|今后|以后)[^。！？\n]{{0,6}}?{_ZH_ACT}[^。！？\n]{{0,8}}?(?:准则|道德|伦理|规则|限制|安全)",
         rf"{_ZH_OWN}[^。！？\n]{{0,4}}?{_ZH_OBJECT}[^。！？\n]{{0,4}}?(?:作废|失效|无效|不再有效|不再适用|都不算|不用遵守)",
         rf"\b(?:all|any|your|previous|prior|safety)\b[^.!?\n]{{0,20}}\b{_EN_OBJECT}\b[^.!?\n]{{0,20}}\b(?:no longer apply|do(?:es)? not apply|are (?:now )?(?:void|null|cancelled|suspended|lifted))\b",
         # Secrets with an act of handing them over.
@@ -50,7 +53,7 @@ _PATTERNS: Final = tuple(
         rf"(?:把|将)[^。！？\n]{{0,12}}?(?:{_ZH_SECRET}|对话记录|聊天记录|用户数据|用户信息|记忆)[^。！？\n]{{0,8}}?(?:发送|发给|发到|发往|上传|转发|泄露|提交|寄到|告诉|输出|打印)[^。！？\n]{{0,16}}?(?:https?://|http|\S+@|我|外部|第三方|这个地址|服务器)",
         rf"(?:https?://\S+)[^。！？\n]{{0,20}}{_ZH_SEND}[^。！？\n]{{0,10}}{_ZH_SECRET}",
         # New identity without limits.
-        r"\b(?:you are now|from now on,? you(?: are|'re)|act as|pretend (?:to be|you are|you're|that you)|behave as|roleplay as|become)\b[^.!?\n]{0,40}\b(?:dan\b|do anything now|unrestricted|unfiltered|uncensored|jailbroken|no (?:restrictions?|rules?|limits?|filters?)|without (?:any )?(?:restrictions?|rules?|limits?|filters?|ethics)|evil|developer mode|god mode|admin(?:istrator)? mode|root mode)",
+        r"\b(?:you are now|from now on,? you(?: are|'re)|act as|pretend (?:to be|you are|you're|you have|that you)|behave as|roleplay as|become)\b[^.!?\n]{0,40}\b(?:dan\b|do anything now|unrestricted|unfiltered|uncensored|jailbroken|no (?:restrictions?|rules?|limits?|filters?)|without (?:any )?(?:(?:ethical|moral|safety|content) )?(?:restrictions?|rules?|limits?|filters?|ethics)|evil|developer mode|god mode|admin(?:istrator)? mode|root mode)",
         r"\b(?:enable|enter|activate|switch to|turn on)\b[^.!?\n]{0,12}\b(?:developer|dan|god|jailbreak|debug override|unrestricted|sudo)\s+mode\b",
         r"(?:你现在是|从现在开始?,?，?你(?:就)?是|从现在起,?，?你(?:就)?是|扮演|假装(?:你)?是?|假设你是?|进入|开启|启用|切换到|激活)[^。！？\n]{0,16}?(?:没有(?:任何)?(?:限制|规则|约束|道德)|不受(?:任何)?(?:限制|约束|规则)|无限制|无审查|不受审查|越狱|开发者模式|上帝模式|dan ?模式|管理员模式|超级管理员|邪恶)",
         r"\bfrom now on\b[^.!?\n]{0,40}\b(?:obey|comply with|execute|follow)\b[^.!?\n]{0,20}\b(?:every|all|any|only)\b[^.!?\n]{0,20}\b(?:command|order|instruction|request)s?\b[^.!?\n]{0,40}\b(?:without|regardless|no matter|question)",
@@ -74,6 +77,8 @@ _SQUEEZED: Final = tuple(
     re.compile(p)
     for p in (
         r"(?:ignore|disregard|forget|override|bypass)(?:all|any|your|the|my|of|previous|prior|above|earlier|safety|system|preceding){1,4}(?:instructions?|rules?|prompts?|guidelines?|policies|restrictions?)",
+        r"(?:youarenow|fromnowonyouarean?)(?:unrestricted|unfiltered|dan\b|withoutanyrules|uncensored)",
+        r"(?:从现在开始|从现在起|你现在)(?:你|就)?是?(?:一个)?(?:没有任何限制|不受任何(?:限制|约束)|无限制)",
         rf"{_ZH_ACT}(?:掉|了|你|的|所有|全部|一切|任何|之前|以前|先前|上面|以上|前面|系统|安全|内容){{1,6}}{_ZH_OBJECT}",
         r"(?:reveal|print|show|repeat|send)(?:me)?(?:the|your|full|hidden){1,3}systemprompt",
     )

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Which part of a turn may be mined: what the user said of their own accord, nothing else.
 
 Left out: messages of other roles and other speakers, memory blocks that this service rendered itself,

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Personal data by rule: Chinese and international identifiers, with their check digits.
 
 Applied before a text is stored, logged or sent to a model. A number that fails its check digit is not

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Categories that are never kept as facts, notes or summaries: health, money, identity, address.
 
 Judged on the derived sentence, by words of both languages. The turn itself stays as the user said it

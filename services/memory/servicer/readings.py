@@ -96,7 +96,8 @@ class ReadingRpcs(base.Rpcs):
         async with self.deps.db.tenant() as conn:
             hits = await readings.similar(conn, user_id, text, model_id, vector, document_id, top_k)
             cursor = await conn.execute(
-                "SELECT count(*) AS n FROM memory.readings WHERE user_id = %s AND document_id <> %s",
+                "SELECT count(*) AS n FROM memory.readings WHERE user_id = %s AND document_id"
+                " <> %s",
                 (user_id, document_id),
             )
             row = await cursor.fetchone()

@@ -20,4 +20,5 @@ class MemoryServicer(
     AdminRpcs,
     memory_pb2_grpc.MemoryServiceServicer,
 ):
-    """nianlun.memory.v1.MemoryService. Each group has its own file; they share nothing but `deps`."""
+    """nianlun.memory.v1.MemoryService. Each group has its own file; they share nothing but
+    `deps`."""

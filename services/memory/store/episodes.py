@@ -16,13 +16,15 @@ from services.memory.store.facts import source_of
 from services.search.types import FloatArray
 
 _COLUMNS = (
-    "e.episode_id, e.user_id, e.session_id, e.note, e.note_key, e.event_time, e.about_from, e.about_to,"
+    "e.episode_id, e.user_id, e.session_id, e.note, e.note_key, e.event_time, e.about_from,"
+    " e.about_to,"
     " e.origin, e.language, e.etag, e.create_time,"
     " (SELECT coalesce(jsonb_agg(jsonb_build_object('turn', s.turn_id, 'session', s.session_id,"
     " 'quote', s.quote, 'time', s.event_time) ORDER BY s.event_time, s.turn_id), '[]')"
     " FROM memory.episode_sources AS s WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
     " AND s.episode_id = e.episode_id) AS sources,"
-    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = e.tenant_id AND v.user_id = e.user_id"
+    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = e.tenant_id AND v.user_id ="
+    " e.user_id"
     " AND v.kind = 'episode' AND v.item_id = e.episode_id) AS has_vector"
 )
 _MAX_SOURCES = 20
@@ -92,8 +94,8 @@ async def get(
 ) -> Episode | None:
     """One note, or None."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id = %s::uuid"
-        + (" FOR UPDATE OF e" if lock else ""),
+        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id ="
+        f" %s::uuid" + (" FOR UPDATE OF e" if lock else ""),
         (user_id, episode_id),
     )
     row = await cursor.fetchone()
@@ -117,7 +119,8 @@ async def insert(
 ) -> str:
     """Add a note, or find the one with the same key; returns its id."""
     cursor = await conn.execute(
-        "INSERT INTO memory.episodes AS e (tenant_id, user_id, episode_id, session_id, note, note_key,"
+        "INSERT INTO memory.episodes AS e (tenant_id, user_id, episode_id, session_id, note,"
+        " note_key,"
         " event_time, about_from, about_to, origin, language, etag)"
         " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, note_key)"
@@ -148,7 +151,8 @@ async def rewrite(
 ) -> bool:
     """Replace a note's text on a caller's authority; False when another note says the same."""
     cursor = await conn.execute(
-        "UPDATE memory.episodes AS e SET note = %(note)s, note_key = %(key)s, language = %(language)s,"
+        "UPDATE memory.episodes AS e SET note = %(note)s, note_key = %(key)s, language ="
+        " %(language)s,"
         " origin = 'caller', etag = %(etag)s WHERE user_id = %(user)s AND episode_id = %(id)s::uuid"
         " AND NOT EXISTS (SELECT 1 FROM memory.episodes AS o WHERE o.user_id = %(user)s"
         "  AND o.note_key = %(key)s AND o.episode_id <> %(id)s::uuid)",
@@ -225,14 +229,18 @@ async def drop_vectors(conn: Connection, user_id: str, kind: str, item_id: str) 
 
 
 _TEXTS = {
-    "episode": "SELECT e.episode_id AS id, e.note AS text, e.etag AS version FROM memory.episodes AS e"
-    " WHERE e.user_id = %(user)s AND NOT EXISTS ({has} e.episode_id) ORDER BY e.event_time DESC LIMIT %(limit)s",
+    "episode": "SELECT e.episode_id AS id, e.note AS text, e.etag AS version"
+    " FROM memory.episodes AS e"
+    " WHERE e.user_id = %(user)s AND NOT EXISTS ({has} e.episode_id) ORDER BY e.event_time DESC"
+    " LIMIT %(limit)s",
     "reading": "SELECT r.reading_id AS id, r.title || E'\\n' || r.summary AS text,"
     " md5(r.title || r.summary) AS version FROM memory.readings AS r"
-    " WHERE r.user_id = %(user)s AND NOT EXISTS ({has} r.reading_id) ORDER BY r.read_time DESC LIMIT %(limit)s",
+    " WHERE r.user_id = %(user)s AND NOT EXISTS ({has} r.reading_id) ORDER BY r.read_time DESC"
+    " LIMIT %(limit)s",
     "turn": "SELECT t.turn_id AS id, (SELECT string_agg(m ->> 'text', E'\\n') FROM"
     " jsonb_array_elements(t.messages) AS m) AS text, '' AS version FROM memory.turns AS t"
-    " WHERE t.user_id = %(user)s AND NOT EXISTS ({has} t.turn_id) ORDER BY t.position DESC LIMIT %(limit)s",
+    " WHERE t.user_id = %(user)s AND NOT EXISTS ({has} t.turn_id) ORDER BY t.position DESC"
+    " LIMIT %(limit)s",
 }
 _HAS = (
     "SELECT 1 FROM memory.vectors AS v WHERE v.user_id = %(user)s AND v.kind = %(kind)s"
@@ -257,7 +265,8 @@ async def still_there(
     """Of the items, those that exist with the same text version."""
     ids = list(versions)
     table = {
-        "episode": "SELECT episode_id AS id, etag AS version FROM memory.episodes WHERE user_id = %s"
+        "episode": "SELECT episode_id AS id, etag AS version FROM memory.episodes"
+        " WHERE user_id = %s"
         " AND episode_id = ANY(%s::uuid[])",
         "reading": "SELECT reading_id AS id, md5(title || summary) AS version FROM memory.readings"
         " WHERE user_id = %s AND reading_id = ANY(%s::uuid[])",

@@ -51,7 +51,8 @@ async def _ids(conn: Connection, query: Any, parameters: Any) -> list[str]:
 
 
 async def user(conn: Connection, user_id: str) -> Removed:
-    """Everything of a user in every table of the schema, stored answers and queued work included."""
+    """Everything of a user in every table of the schema, stored answers and queued work
+    included."""
     removed = Removed()
     for table, key in _USER_TABLES:
         statement = sql.SQL("DELETE FROM {} WHERE user_id = %s RETURNING {} AS id").format(
@@ -157,7 +158,8 @@ async def items(
 async def orphan_facts(
     conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed
 ) -> list[dict[str, Any]]:
-    """Facts that rested on these turns alone: removed, and returned (attribute, value, valid_from)."""
+    """Facts that rested on these turns alone: removed, and returned (attribute, value,
+    valid_from)."""
     removed.add("fact_sources", await _ids(
         conn,
         "DELETE FROM memory.fact_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
@@ -292,18 +294,21 @@ async def ended_job(
 ) -> None:
     """A status row of work that was done within the call."""
     await conn.execute(
-        "INSERT INTO memory.jobs (tenant_id, job_id, kind, state, subject, result, attempts, end_time)"
+        "INSERT INTO memory.jobs (tenant_id, job_id, kind, state, subject, result, attempts,"
+        " end_time)"
         " VALUES (current_setting('nianlun.tenant_id'), %s, %s, 'succeeded', %s, %s, 1, now())",
         (job_id, kind, Jsonb(subject), Jsonb(result)),
     )
 
 
 _PURGES: Final[dict[str, LiteralString]] = {
-    "episodes": "SELECT user_id, episode_id AS id FROM memory.episodes WHERE event_time < %s LIMIT 5000",
+    "episodes": "SELECT user_id, episode_id AS id FROM memory.episodes"
+    " WHERE event_time < %s LIMIT 5000",
     "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s LIMIT 5000",
     "closed_facts": "DELETE FROM memory.facts WHERE state <> 'active'"
     " AND coalesce(recorded_to, closed_at) < %s RETURNING fact_id AS id",
-    "readings": "SELECT user_id, document_id AS id FROM memory.readings WHERE read_time < %s LIMIT 5000",
+    "readings": "SELECT user_id, document_id AS id FROM memory.readings"
+    " WHERE read_time < %s LIMIT 5000",
     "summary_versions": "DELETE FROM memory.summaries AS s WHERE create_time < %s AND EXISTS"
     " (SELECT 1 FROM memory.summaries AS n WHERE n.user_id = s.user_id"
     "  AND n.session_id = s.session_id AND n.version > s.version) RETURNING version AS id",
@@ -312,7 +317,8 @@ RETENTION_LAYERS: Final = tuple(_PURGES)
 
 
 async def purge(conn: Connection, layer: str, before: datetime) -> int:
-    """Remove what is older than `before` in a layer, over all users of the tenant; returns how many."""
+    """Remove what is older than `before` in a layer, over all users of the tenant; returns how
+    many."""
     cursor = await conn.execute(_PURGES[layer], (before,))
     rows = await cursor.fetchall()
     if layer not in ("episodes", "turns", "readings"):
@@ -335,7 +341,8 @@ async def purge(conn: Connection, layer: str, before: datetime) -> int:
             for document_id in ids:
                 await reading(conn, user_id, document_id, removed)
         await conn.execute(
-            "UPDATE memory.users SET index_version = nextval('memory.positions') WHERE user_id = %s",
+            "UPDATE memory.users SET index_version = nextval('memory.positions') WHERE user_id"
+            " = %s",
             (user_id,),
         )
     return len(rows)

@@ -96,14 +96,18 @@ async def listed(
         " AND (%(attribute)s = '' OR f.attribute = %(attribute)s)"
         " AND f.valid_from <= %(as_of)s"
         " AND CASE WHEN %(known)s::timestamptz IS NULL"
-        "  THEN f.state IN ('active', 'superseded') AND (f.valid_to IS NULL OR f.valid_to > %(as_of)s)"
-        "  ELSE f.recorded_from <= %(known)s AND (f.recorded_to IS NULL OR f.recorded_to > %(known)s)"
+        "  THEN f.state IN ('active', 'superseded') AND (f.valid_to IS NULL OR f.valid_to >"
+        " %(as_of)s)"
+        "  ELSE f.recorded_from <= %(known)s AND (f.recorded_to IS NULL OR f.recorded_to >"
+        " %(known)s)"
         "   AND (f.valid_to IS NULL OR f.closed_at > %(known)s OR f.valid_to > %(as_of)s) END"
         " AND (%(a_kind)s = '' OR f.kind < %(a_kind)s OR (f.kind = %(a_kind)s AND"
-        "  (f.attribute, f.valid_from, f.fact_id) > (%(a_attr)s, %(a_time)s::timestamptz, %(a_id)s::uuid)))"
+        "  (f.attribute, f.valid_from, f.fact_id) > (%(a_attr)s, %(a_time)s::timestamptz,"
+        " %(a_id)s::uuid)))"
         " ORDER BY f.kind DESC, f.attribute, f.valid_from, f.fact_id LIMIT %(limit)s",
         {
-            "user": user_id, "kind": kind, "attribute": attribute, "as_of": as_of, "known": known_at,
+            "user": user_id, "kind": kind, "attribute": attribute, "as_of": as_of,
+            "known": known_at,
             "a_kind": after[0] if after else "", "a_attr": after[1] if after else "",
             "a_time": after[2] if after else None, "a_id": after[3] if after else None,
             "limit": limit,
@@ -150,7 +154,8 @@ async def get(conn: Connection, user_id: str, fact_id: str, *, lock: bool = Fals
 async def timeline(conn: Connection, user_id: str, attribute: str) -> list[Fact]:
     """Records of an attribute that are believed (active or superseded), with all sources."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %s AND f.attribute = %s"
+        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %s AND"
+        f" f.attribute = %s"
         " AND f.state IN ('active', 'superseded') ORDER BY f.valid_from, f.fact_id",
         (user_id, attribute),
     )
@@ -174,7 +179,8 @@ async def insert(
         "INSERT INTO memory.facts (tenant_id, user_id, fact_id, kind, attribute, value, value_key,"
         " statement, cardinality, state, valid_from, valid_to, recorded_from, closed_at, origin,"
         " language, etag)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now(),"
+        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+        " %s, now(),"
         " CASE WHEN %s::timestamptz IS NULL THEN NULL ELSE now() END, %s, %s, %s)",
         (
             user_id, fact_id, candidate.kind.value, candidate.attribute, candidate.value, value_key,
@@ -188,7 +194,8 @@ async def insert(
 async def add_source(conn: Connection, user_id: str, fact_id: str, source: Source) -> None:
     """One more turn a record rests on; the same turn twice is once."""
     await conn.execute(
-        "INSERT INTO memory.fact_sources (tenant_id, user_id, fact_id, turn_id, session_id, quote, event_time)"
+        "INSERT INTO memory.fact_sources (tenant_id, user_id, fact_id, turn_id, session_id,"
+        " quote, event_time)"
         " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, fact_id, turn_id) DO NOTHING",
         (user_id, fact_id, source.turn_id, source.session_id, source.quote, source.event_time),
@@ -233,7 +240,8 @@ async def split(conn: Connection, user_id: str, fact_id: str, resume: Resume) ->
         " language, etag)"
         " SELECT tenant_id, user_id, %(new)s::uuid, kind, attribute, value, value_key, statement,"
         " cardinality, %(state)s, %(at)s, %(to)s, now(),"
-        " CASE WHEN %(to)s::timestamptz IS NULL THEN NULL ELSE now() END, origin, language, %(etag)s"
+        " CASE WHEN %(to)s::timestamptz IS NULL THEN NULL ELSE now() END, origin, language,"
+        " %(etag)s"
         " FROM memory.facts WHERE user_id = %(user)s AND fact_id = %(old)s::uuid",
         {
             "new": new_id, "state": resume.state.value, "at": resume.at, "to": resume.valid_to,

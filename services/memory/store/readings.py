@@ -17,7 +17,8 @@ MAX_WEIGHT = 2.0
 _COLUMNS = (
     "r.reading_id, r.user_id, r.document_id, r.title, r.summary, r.metadata, r.first_read_time,"
     " r.read_time, r.times, r.weight,"
-    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = r.tenant_id AND v.user_id = r.user_id"
+    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = r.tenant_id AND v.user_id ="
+    " r.user_id"
     " AND v.kind = 'reading' AND v.item_id = r.reading_id) AS has_vector"
 )
 
@@ -60,9 +61,11 @@ async def upsert(
 ) -> bool:
     """Record a reading; empty title, summary and metadata keep the stored ones. True when new."""
     cursor = await conn.execute(
-        "INSERT INTO memory.readings AS r (tenant_id, user_id, document_id, reading_id, title, summary,"
+        "INSERT INTO memory.readings AS r (tenant_id, user_id, document_id, reading_id, title,"
+        " summary,"
         " metadata, first_read_time, read_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %(user)s, %(doc)s, %(id)s, %(title)s, %(summary)s,"
+        " VALUES (current_setting('nianlun.tenant_id'), %(user)s, %(doc)s, %(id)s, %(title)s,"
+        " %(summary)s,"
         " %(meta)s, %(at)s, %(at)s)"
         " ON CONFLICT (tenant_id, user_id, document_id) DO UPDATE SET"
         " title = CASE WHEN %(keep_title)s THEN r.title ELSE excluded.title END,"
@@ -72,7 +75,8 @@ async def upsert(
         " read_time = greatest(r.read_time, excluded.read_time), times = r.times + 1"
         " RETURNING (xmax = 0) AS fresh",
         {
-            "user": user_id, "doc": document_id, "id": str(uuid.uuid4()), "title": title or document_id,
+            "user": user_id, "doc": document_id, "id": str(uuid.uuid4()),
+            "title": title or document_id,
             "keep_title": not title, "summary": summary, "meta": Jsonb(metadata), "at": read_at,
         },
     )  # fmt: skip

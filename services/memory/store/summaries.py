@@ -72,7 +72,8 @@ async def insert(
 ) -> bool:
     """Add the version after `previous_version`; False when somebody else has made it."""
     cursor = await conn.execute(
-        "INSERT INTO memory.summaries (tenant_id, user_id, session_id, version, text, covered_turns,"
+        "INSERT INTO memory.summaries (tenant_id, user_id, session_id, version, text,"
+        " covered_turns,"
         " covered_until, from_time, to_time, origin)"
         " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, session_id, version) DO NOTHING",

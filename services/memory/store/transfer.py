@@ -29,7 +29,8 @@ async def rows(conn: Connection, kind: str, user_id: str) -> list[dict[str, Any]
     """All rows of a table that belong to a user."""
     cursor = await conn.execute(
         sql.SQL(
-            "SELECT to_jsonb(t) - %s::text[] AS record FROM {} AS t WHERE t.user_id = %s ORDER BY {}"
+            "SELECT to_jsonb(t) - %s::text[] AS record FROM {} AS t WHERE t.user_id = %s ORDER"
+            " BY {}"
         ).format(sql.Identifier("memory", kind), sql.SQL(TABLES[kind])),
         (list(_NOT_EXPORTED), user_id),
     )
@@ -41,7 +42,8 @@ async def columns(conn: Connection) -> dict[str, set[str]]:
     cursor = await conn.execute(
         "SELECT c.relname AS name, a.attname AS column FROM pg_attribute AS a"
         " JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = 'memory' AND c.relname = ANY(%s) AND a.attnum > 0 AND NOT a.attisdropped",
+        " WHERE n.nspname = 'memory' AND c.relname = ANY(%s) AND a.attnum > 0 AND NOT"
+        " a.attisdropped",
         (list(TABLES),),
     )
     found: dict[str, set[str]] = {kind: set() for kind in TABLES}
@@ -64,7 +66,8 @@ async def insert(
     )
     cursor = await conn.execute(
         sql.SQL(
-            "INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, r || %s::jsonb{position})).*"
+            "INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, r ||"
+            " %s::jsonb{position})).*"
             " FROM jsonb_array_elements(%s::jsonb) AS r ON CONFLICT DO NOTHING"
         ).format(table=sql.Identifier("memory", kind), position=position),
         (Jsonb(await _owner(conn, user_id, kind)), Jsonb(list(records))),
@@ -84,10 +87,12 @@ async def without_terms(conn: Connection, user_id: str) -> list[tuple[str, str, 
     cursor = await conn.execute(
         "SELECT 'turn' AS kind, t.turn_id AS id, (SELECT string_agg(m ->> 'text', E'\\n')"
         "  FROM jsonb_array_elements(t.messages) AS m) || E'\\n' || t.event_time::date AS text"
-        " FROM memory.turns AS t WHERE t.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM memory.lexical AS l"
+        " FROM memory.turns AS t WHERE t.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM"
+        " memory.lexical AS l"
         "  WHERE l.user_id = %(user)s AND l.kind = 'turn' AND l.item_id = t.turn_id)"
         " UNION ALL SELECT 'episode', e.episode_id, e.note || E'\\n' || e.event_time::date"
-        " FROM memory.episodes AS e WHERE e.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM memory.lexical AS l"
+        " FROM memory.episodes AS e WHERE e.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM"
+        " memory.lexical AS l"
         "  WHERE l.user_id = %(user)s AND l.kind = 'episode' AND l.item_id = e.episode_id)",
         {"user": user_id},
     )

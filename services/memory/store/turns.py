@@ -13,7 +13,8 @@ from services.common.db import Connection
 from services.memory.domain import Message, Role, Turn
 
 _COLUMNS = (
-    "t.turn_id, t.user_id, t.session_id, t.sequence, t.position, t.messages, t.event_time, t.time_zone,"
+    "t.turn_id, t.user_id, t.session_id, t.sequence, t.position, t.messages, t.event_time,"
+    " t.time_zone,"
     " t.create_time, t.digest_state, t.digest_attempts, t.flags, t.metadata"
 )
 
@@ -87,7 +88,8 @@ async def append(conn: Connection, tenant_id: str, turn: NewTurn) -> AppendRecei
         "SELECT replayed, request_hash, receipt FROM memory.append_turn_as("
         "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
-            tenant_id, turn.rpc, turn.request_id, turn.request_hash, turn.user_id, turn.session_id, turn.turn_id,
+            tenant_id, turn.rpc, turn.request_id, turn.request_hash, turn.user_id,
+            turn.session_id, turn.turn_id,
             Jsonb(messages_json(turn.messages)), turn.event_time, turn.time_zone, list(turn.flags),
             Jsonb(turn.metadata), turn.tok_version, list(turn.terms), turn.lock, turn.dedupe,
         ),
@@ -109,7 +111,8 @@ async def append(conn: Connection, tenant_id: str, turn: NewTurn) -> AppendRecei
 async def get(conn: Connection, user_id: str, turn_ids: Sequence[str]) -> list[Turn]:
     """Turns by id."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %s AND t.turn_id = ANY(%s::uuid[])",
+        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %s AND t.turn_id ="
+        f" ANY(%s::uuid[])",
         (user_id, list(turn_ids)),
     )
     return [turn_of(row) for row in await cursor.fetchall()]
@@ -128,7 +131,8 @@ async def page(
         f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %(user)s"
         " AND (%(session)s = '' OR t.session_id = %(session)s)"
         " AND (NOT %(fresh)s OR t.digest_state <> 'done')"
-        " AND (%(time)s::timestamptz IS NULL OR (t.event_time, t.position) < (%(time)s, %(position)s))"
+        " AND (%(time)s::timestamptz IS NULL OR (t.event_time, t.position) < (%(time)s,"
+        " %(position)s))"
         " ORDER BY t.event_time DESC, t.position DESC LIMIT %(limit)s",
         {
             "user": user_id,
@@ -187,7 +191,8 @@ async def between(
 
 
 async def lock_fresh(conn: Connection, user_id: str, turn_ids: Sequence[str]) -> set[str]:
-    """Of `turn_ids`, those that are still there and still wait; locked until the transaction ends."""
+    """Of `turn_ids`, those that are still there and still wait; locked until the transaction
+    ends."""
     cursor = await conn.execute(
         "SELECT turn_id FROM memory.turns WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
         " AND digest_state = 'fresh' ORDER BY sequence FOR UPDATE",
@@ -211,7 +216,8 @@ async def count_attempt(
     """One more failed attempt at a turn; True when it is quarantined now."""
     cursor = await conn.execute(
         "UPDATE memory.turns SET digest_attempts = digest_attempts + 1, digest_error = %s,"
-        " digest_state = CASE WHEN digest_attempts + 1 >= %s THEN 'quarantined' ELSE digest_state END"
+        " digest_state = CASE WHEN digest_attempts + 1 >= %s THEN 'quarantined' ELSE"
+        " digest_state END"
         " WHERE user_id = %s AND turn_id = %s AND digest_state = 'fresh' RETURNING digest_state",
         (reason, limit, user_id, turn_id),
     )
@@ -238,7 +244,8 @@ async def lock_user(conn: Connection, user_id: str) -> bool:
 
 
 async def ensure_user(conn: Connection, user_id: str) -> None:
-    """Take the user's row lock, creating the row where there is none; positions stay as they are."""
+    """Take the user's row lock, creating the row where there is none; positions stay as they
+    are."""
     await conn.execute(
         "INSERT INTO memory.users (tenant_id, user_id, position, index_version)"
         " VALUES (current_setting('nianlun.tenant_id'), %s, 0, nextval('memory.positions'))"
@@ -258,8 +265,10 @@ async def bump_index(conn: Connection, user_id: str) -> None:
 async def position(conn: Connection, user_id: str) -> tuple[int, int]:
     """(position, undigested turns) of a user; zeros for an unknown one."""
     cursor = await conn.execute(
-        "SELECT coalesce((SELECT position FROM memory.users WHERE user_id = %(user)s), 0) AS position,"
-        " (SELECT count(*) FROM memory.turns WHERE user_id = %(user)s AND digest_state <> 'done') AS fresh",
+        "SELECT coalesce((SELECT position FROM memory.users WHERE user_id = %(user)s), 0) AS"
+        " position,"
+        " (SELECT count(*) FROM memory.turns WHERE user_id = %(user)s AND digest_state <>"
+        " 'done') AS fresh",
         {"user": user_id},
     )
     row = await cursor.fetchone()

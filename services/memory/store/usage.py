@@ -96,7 +96,8 @@ async def add(
 ) -> None:
     """Count use of a layer today (UTC)."""
     await conn.execute(
-        "INSERT INTO memory.usage AS u (tenant_id, day, layer, calls, prompt_tokens, completion_tokens,"
+        "INSERT INTO memory.usage AS u (tenant_id, day, layer, calls, prompt_tokens,"
+        " completion_tokens,"
         " cost_micros, failed_calls, stopped_calls)"
         " VALUES (current_setting('nianlun.tenant_id'), (now() AT TIME ZONE 'UTC')::date,"
         " %s, %s, %s, %s, %s, %s, %s)"

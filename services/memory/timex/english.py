@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """English time expressions."""
 
 from __future__ import annotations

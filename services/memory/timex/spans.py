@@ -101,7 +101,8 @@ def date_window(moment: datetime, year_: int, month_: int, day_: int | None) -> 
 
 
 def nearest_year(moment: datetime, month_: int, day_: int | None, future: bool = False) -> int:
-    """The year that a date without one means: the latest not after `moment` (a day's grace), or the next."""
+    """The year that a date without one means: the latest not after `moment` (a day's grace), or
+    the next."""
     for year_ in (moment.year, moment.year - 1, moment.year - 2, moment.year - 3):
         window = date_window(moment, year_, month_, day_)
         if window and (window.start <= moment + timedelta(days=1) or future):

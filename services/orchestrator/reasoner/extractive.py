@@ -15,7 +15,9 @@ from services.orchestrator.reasoner.recollect import recollect, wants_short
 from services.orchestrator.reasoner.scoring import coverage
 from services.orchestrator.router import is_question, is_recall
 
-_MARKUP = re.compile(r"^\s*(?:[#>*+-]+|\d+\.)\s+|[*`]{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|!?\[([^\]]*)\]\([^)]*\)")
+_MARKUP = re.compile(
+    r"^\s*(?:[#>*+-]+|\d+\.)\s+|[*`]{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|!?\[([^\]]*)\]\([^)]*\)"
+)
 _NOT_PROSE = re.compile(r"^\s*(?:```|\|?[-: |]{4,}\|?$|https?://\S+$|#{1,6}\s)")
 _LEAST_COVERAGE = 0.1
 # Somebody who speaks of a person, or in sentences, tells; a bare term or number looks up.

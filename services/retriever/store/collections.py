@@ -203,6 +203,19 @@ async def add_space(conn: Connection, collection_id: str, model_id: str, state: 
     )
 
 
+async def being_reembedded(conn: Connection, collection_id: str) -> bool:
+    """True while a re-embedding of the collection waits, runs or is going to be retried."""
+    row = await one(
+        conn,
+        f"""SELECT 1 AS found FROM retriever.jobs
+            WHERE tenant_id = {TENANT} AND kind = 'reembed'
+              AND subject ->> 'collection_id' = %s
+              AND state IN ('queued', 'running', 'retrying') LIMIT 1""",
+        (collection_id,),
+    )
+    return row is not None
+
+
 async def describe_space(
     conn: Connection, collection_id: str, model_id: str, revision: str, dimensions: int
 ) -> int:

@@ -117,7 +117,7 @@ async def hnsw(
     ef_search: int,
 ) -> dict[int, float]:
     """The `k` nearest items by the space's HNSW index: item -> score."""
-    await set_width(conn, max(ef_search, min(2 * k, MAX_EF_SEARCH)))
+    await set_width(conn, max(ef_search, k + k // 4))
     vector = HalfVector(query)
     statement = knn_statement(tenant_id, collection_id, model_id, dimensions)
     cursor = await conn.execute(statement, (vector, vector, k))

@@ -56,27 +56,17 @@ async def candidates(conn: Connection, scope: Scope, items: Sequence[int]) -> li
     where, params = filters.documents(scope, "c")
     found = await rows(
         conn,
-        f"""SELECT DISTINCT ON (c.item) {CHUNK_COLUMNS}, i.passage_hash
+        f"""SELECT DISTINCT ON (c.item) {CHUNK_COLUMNS},
+                (SELECT i.passage_hash FROM retriever.items AS i
+                 WHERE i.tenant_id = {TENANT} AND i.collection_id = c.collection_id
+                   AND i.item = c.item) AS passage_hash
             FROM retriever.chunks AS c
-            JOIN retriever.items AS i ON i.tenant_id = {TENANT}
-             AND i.collection_id = c.collection_id AND i.item = c.item
             WHERE c.tenant_id = {TENANT} AND c.collection_id = %s AND c.item = ANY(%s)
               {"AND " + where if where else ""}
             ORDER BY c.item, c.document_id, c.ordinal""",
         (scope.collection_id, list(items), *params),
     )
     return [Candidate(chunk_of(row), bytes(row["passage_hash"])) for row in found]
-
-
-async def passages(conn: Connection, collection_id: str, items: Sequence[int]) -> int:
-    """How many different passages these items hold."""
-    row = await one(
-        conn,
-        f"""SELECT count(DISTINCT passage_hash) AS n FROM retriever.items
-            WHERE tenant_id = {TENANT} AND collection_id = %s AND item = ANY(%s)""",
-        (collection_id, list(items)),
-    )
-    return int(row["n"]) if row else 0
 
 
 async def places(

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from services.common.db import Connection
 
-TENANT: Final = "current_setting('nianlun.tenant_id')"
-"""The tenant of the transaction, as an SQL expression."""
+TENANT: Final = "(SELECT current_setting('nianlun.tenant_id'))"
+"""The tenant of the transaction, as an SQL expression: a subquery, so that it is evaluated once and
+not for every row of a scan."""
 
 Row = dict[str, Any]
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from tests.support.stack import Client, Stack
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 playwright = pytest.importorskip("playwright.async_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-SHOTS = os.environ.get("NIANLUN_SCREENSHOTS", "")
+SHOTS = os.environ.get("CONSOLE_SCREENSHOTS", "")
 DOCUMENT = """# 年轮的融合
 
 默认的融合方式是校准凸组合：每条腿的分数按固定锚点校准，再加权相加。
@@ -112,7 +111,6 @@ async def page(browser: Any, url: str, client: Client, fake_llm: FakeLlm) -> Asy
 
 async def _shot(page: Any, name: str) -> None:
     if SHOTS:
-        Path(SHOTS).mkdir(parents=True, exist_ok=True)
         await page.screenshot(path=f"{SHOTS}/{name}.png")
 
 

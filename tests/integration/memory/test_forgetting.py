@@ -257,7 +257,7 @@ async def test_export_and_import_round_trip_exactly(memory: Memory) -> None:
     lines = await exported(memory, "u")
     assert json.loads(lines[0])["type"] == "header"
 
-    async def stream(request_id: str):  # noqa: ANN202
+    async def stream(request_id: str):
         yield pb.ImportUserRequest(header=pb.ImportHeader(request_id=request_id, user_id="v"))
         yield pb.ImportUserRequest(lines=pb.ImportLines(lines=lines))
 

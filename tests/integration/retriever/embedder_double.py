@@ -20,7 +20,9 @@ from nianlun.embedder.v1 import embedder_pb2 as e
 from nianlun.embedder.v1 import embedder_pb2_grpc
 from services.search import tokenize
 
-DIMENSIONS = {"small": 384, "large": 1024}
+DIMENSIONS = {"small": 384, "large": 1024, "late": 384}
+CODEC = "double/v1"
+_TOKEN_DIMENSIONS = 32
 
 
 def vector(text: str, dimensions: int) -> np.ndarray:
@@ -30,6 +32,22 @@ def vector(text: str, dimensions: int) -> np.ndarray:
         seed = int.from_bytes(hashlib.sha256(token.encode()).digest()[:8], "little")
         total += np.random.default_rng(seed).standard_normal(dimensions, np.float32)
     return total / np.linalg.norm(total)
+
+
+def token_vectors(text: str) -> e.MultiVector:
+    """A compressed vector for each token."""
+    tokens = tokenize(text) or ["nothing"]
+    rows = np.stack([vector(t, _TOKEN_DIMENSIONS) for t in tokens])
+    scales = np.abs(rows).max(axis=1) / 127
+    packed = np.round(rows / scales[:, None]).astype(np.int8)
+    return e.MultiVector(
+        count=len(tokens),
+        dimensions=_TOKEN_DIMENSIONS,
+        encoding=e.MULTI_VECTOR_ENCODING_COMPRESSED,
+        values=packed.tobytes(),
+        scales=scales.tolist(),
+        codec=CODEC,
+    )
 
 
 class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
@@ -59,6 +77,9 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
             e.EmbedItem(dense=e.DenseVector(values=vector(t, dimensions).tolist()), token_count=1)
             for t in request.texts
         ]
+        if e.VECTOR_KIND_MULTI_VECTOR in request.kinds:
+            for item, text in zip(items, request.texts, strict=True):
+                item.multi_vector.CopyFrom(token_vectors(text))
         return e.EmbedResponse(items=items, model=model, revision="1", dimensions=dimensions)
 
     async def Rerank(self, request: e.RerankRequest, context: Any) -> e.RerankResponse:
@@ -92,6 +113,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
                 revision="1",
                 backend="double",
                 kinds=[e.VECTOR_KIND_DENSE],
+                multi_vector_codec=CODEC if name == "late" else "",
                 dimensions=size,
                 max_tokens=512,
                 max_texts=16,

@@ -287,3 +287,21 @@ async def test_mmr_and_cap_per_document(shelf: Shelf) -> None:
     assert sorted(h.document_id for h in capped.hits) == ["a", "b"]
     mixed = await shelf.search("glaciers", top_k=2, diversity=pb.DiversityOptions(mmr_lambda=0.3))
     assert {h.document_id for h in mixed.hits} == {"a", "b"}
+
+
+async def test_stored_token_vectors_rerank_without_the_embedder(
+    shelf: Shelf, double: object
+) -> None:
+    await shelf.create(model_id="late")
+    await shelf.put({"a": "storks nest on chimneys", "b": "storks and chimneys", "c": "chimneys"})
+    double.rerank_down = True  # type: ignore[attr-defined]
+    response = await shelf.search("storks nest")
+    assert not response.degradations
+    assert "stored token vectors" in response.explanation.rerank_model_id
+    best = response.hits[0]
+    assert best.document_id == "a"
+    assert best.explanation.rerank_raw_score == pytest.approx(1.0, abs=0.02)
+    await shelf.put({"a": "storks fly to Africa"})
+    again = await shelf.search("storks fly")
+    assert again.hits[0].document_id == "a"
+    assert not again.degradations

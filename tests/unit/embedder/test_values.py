@@ -1,4 +1,4 @@
-"""Cache, calibration, late interaction and its compression, health of rerankers."""
+"""Cache, calibration, compressed token vectors, health of rerankers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from services.embedder.cache import VectorCache, key
 from services.embedder.calibration import calibrated
-from services.embedder.compression import Codec, fit_axes, pool_neighbours
+from services.embedder.compression import compress
 from services.embedder.convert import shortened
-from services.embedder.late_interaction import max_sim
 from services.embedder.model import Calibration, InputType, Kind, Vectors
 from services.embedder.rerank_health import RerankHealth
+from services.search import late
 
 DENSE = frozenset({Kind.DENSE})
 
@@ -67,31 +67,14 @@ def test_calibrated_anchors() -> None:
     assert found == pytest.approx([0.05, 0.5, 0.95])
 
 
-def test_max_sim_is_the_mean_of_best_cosines() -> None:
-    query, passages = rows(3), [rows(4, seed=1), rows(1, seed=2), rows(0, seed=3)]
-    expected = [float((query @ p.T).max(axis=1).mean()) if len(p) else 0.0 for p in passages]
-    assert max_sim(query, passages).tolist() == pytest.approx(expected, abs=1e-6)
-    assert max_sim(rows(0), passages).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_compression_keeps_the_order_and_the_size_stated() -> None:
-    everything = rows(500, 32)
-    codec = Codec("test", fit_axes(everything, 24), max_vectors=40)
-    passages = [rows(n, 32, seed=n) for n in (5, 40, 90)]
-    packed = [codec.compress(passage) for passage in passages]
-    assert [len(one.values) for one in packed] == [5, 40, 40]
-    assert all(one.nbytes() <= 40 * 26 for one in packed)
-    query = passages[0][:3]
-    scores = codec.score(codec.project(query), packed)
-    assert scores.argmax() == 0
-    assert scores[0] == pytest.approx(1.0, abs=0.02)
-
-
-@given(st.integers(1, 60), st.integers(1, 60))
-def test_pooling_gives_exactly_as_many_vectors_as_fit(count: int, limit: int) -> None:
-    pooled = pool_neighbours(rows(count), limit)
-    assert len(pooled) == min(count, limit)
-    np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1.0, atol=1e-5)
+def test_compressed_token_vectors_are_the_engines_own_within_a_hundredth() -> None:
+    codec = late.TokenCodec("test", np.zeros(32, np.float32), np.eye(32, dtype=np.float32), 40)
+    for count in (1, 40, 90):
+        passage = rows(count, 32, seed=count)
+        packed = compress(codec, passage)
+        assert packed.values.shape == (min(count, 40), 32)
+        expected = late.pool_neighbours(codec.project(passage), 40)
+        np.testing.assert_allclose(packed.values * packed.scales[:, None], expected, atol=0.01)
 
 
 def test_shortened_vectors_have_length_one() -> None:

@@ -88,8 +88,18 @@ def killed(home: Home, procfile: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _all_gone(processes: list[psutil.Process], within_s: float = 20.0) -> list[psutil.Process]:
-    _gone, alive = psutil.wait_procs(processes, timeout=within_s)
-    return [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+    """Those still running after a while. A zombie has ended: who has to clear it away is not us."""
+    deadline = time.monotonic() + within_s
+    while (alive := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _everything(pid: int) -> list[psutil.Process]:

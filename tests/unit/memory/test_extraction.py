@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better with one entry a line
 """Rules of both languages, notes, and the checks on what a model proposes."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ const KINDS = /\.(txt|md|markdown|html?|pdf|docx|pptx|xlsx|epub|csv|json|log|rst
 export async function libraryView(root) {
   const list = h("div", { class: "grid" });
   const detail = h("section", { class: "stack" });
-  const name = h("input", { class: "input", required: true, pattern: "[a-z0-9][a-z0-9_-]{0,63}", placeholder: t("newCollection"), "aria-label": t("newCollection") });
+  const name = h("input", { class: "input", required: true, pattern: "[a-z0-9][a-z0-9_\\-]{0,63}", placeholder: t("newCollection"), "aria-label": t("newCollection") });
   const make = async (event) => {
     event.preventDefault();
     try {

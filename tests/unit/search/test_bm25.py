@@ -1,0 +1,133 @@
+"""Both lexical indexes give the reference formula's scores."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.search.bm25 import RamIndex, idf, query_weight, reference_scores
+from services.search.cache import RamIndexCache
+from services.search.postings import TermPostings, merge, pack, score_postings, unpack
+from services.search.tok import tokenize
+from services.search.types import LegState
+
+WORD = st.sampled_from([f"w{i}" for i in range(12)])
+CORPUS = st.lists(st.lists(WORD, max_size=12), min_size=1, max_size=25)
+QUERY = st.lists(WORD, min_size=1, max_size=6, unique=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(CORPUS, QUERY)
+def test_ram_index_equals_the_formula(corpus: list[list[str]], query: list[str]) -> None:
+    index = RamIndex([str(n) for n in range(len(corpus))], corpus)
+    if not any(corpus):
+        assert not index.scores(query).any()
+        return
+    np.testing.assert_allclose(index.scores(query), reference_scores(corpus, query), atol=1e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(CORPUS, QUERY, st.integers(1, 30), st.sets(st.integers(0, 24), max_size=5))
+def test_packed_postings_equal_the_formula(
+    corpus: list[list[str]], query: list[str], k: int, dead: set[int]
+) -> None:
+    """`dead` items are not returned; the statistics are those handed in."""
+    terms: list[TermPostings] = []
+    for term in query:
+        holders = [n for n, d in enumerate(corpus) if term in d]
+        half = len(holders) // 2
+        parts = [
+            unpack(pack(p, [corpus[n].count(term) for n in p], [len(corpus[n]) for n in p]))
+            for p in (holders[:half], holders[half:])
+        ]
+        terms.append(TermPostings(len(holders), parts))
+    total = sum(map(len, corpus))
+    gone = np.asarray(sorted(dead), np.uint32)
+    items, scores = score_postings(terms, len(corpus), total, k, dead=gone)
+    wanted = reference_scores(corpus, query) if total else [0.0] * len(corpus)
+    alive = {n: s for n, s in enumerate(wanted) if s > 0.0 and n not in dead}
+    best = sorted(alive.values(), reverse=True)[:k]
+    np.testing.assert_allclose(scores, best, atol=1e-6)
+    np.testing.assert_allclose(scores, [alive[int(n)] for n in items], atol=1e-6)
+
+
+def test_idf_is_positive_where_rank_bm25_is_not() -> None:
+    assert idf(2, 1) > 0.0
+    assert idf(2, 2) > 0.0
+    index = RamIndex.of_texts([("a", "苹果 pie"), ("b", "苹果 tart")])
+    both = index.leg("苹果", 5)
+    assert set(both.scores) == {"a", "b"}
+    assert min(both.scores.values()) > 0.0
+    assert set(index.leg("tart", 5).scores) == {"b"}
+
+
+@pytest.mark.parametrize("texts", [[], [("a", "")], [("a", "   "), ("b", "!!!")]])
+def test_empty_scopes_find_nothing(texts: list[tuple[str, str]]) -> None:
+    assert not RamIndex.of_texts(texts).leg("anything", 1_000).scores
+
+
+def test_only_unknown_words_find_nothing() -> None:
+    leg = RamIndex.of_texts([("a", "花名 小云")]).leg("zebra", 10)
+    assert leg.state is LegState.OK
+    assert not leg.scores
+    assert leg.query_weight == pytest.approx(query_weight([0], 1))
+
+
+def test_segments_merge_without_the_dead_and_later_wins() -> None:
+    old, new = unpack(pack([1, 2, 9], [1, 1, 1], [5, 5, 5])), unpack(pack([2], [7], [8]))
+    merged = unpack(merge([old, new], dead=np.asarray([9], np.uint32)))
+    assert merged.items.tolist() == [1, 2]
+    assert merged.tfs.tolist() == [1, 7]
+
+
+def test_broken_postings_are_refused() -> None:
+    with pytest.raises(ValueError, match="no posting list"):
+        unpack(b"123")
+    with pytest.raises(ValueError, match="twice"):
+        pack([1, 1], [1, 1], [1, 1])
+
+
+def test_an_index_is_built_once_under_concurrent_asks() -> None:
+    cache = RamIndexCache(max_scopes=2)
+
+    def load() -> RamIndex:
+        time.sleep(0.05)
+        return RamIndex.of_texts([("a", "text")])
+
+    got: list[RamIndex] = []
+    threads = [
+        threading.Thread(target=lambda: got.append(cache.get("scope", 1, load))) for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.builds == 1
+    assert all(index is got[0] for index in got)
+
+
+def test_cache_is_bounded_and_forgets() -> None:
+    cache = RamIndexCache(max_scopes=2)
+    for scope in "abc":
+        cache.get(scope, 1, lambda: RamIndex.of_texts([("a", "text")]))
+    assert len(cache) == 2
+    cache.get("c", 2, lambda: RamIndex.of_texts([("a", "text")]))
+    assert cache.builds == 4
+    cache.drop("c")
+    assert len(cache) == 1
+
+
+def test_a_failed_build_is_tried_again() -> None:
+    cache = RamIndexCache()
+
+    def broken() -> RamIndex:
+        raise OSError("store away")
+
+    with pytest.raises(OSError, match="store away"):
+        cache.get("a", 1, broken)
+    assert len(cache.get("a", 1, lambda: RamIndex(["x"], [tokenize("text")]))) == 1
