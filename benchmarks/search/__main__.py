@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.search import offtopic, quality, sets, vectors
+from benchmarks.search import chunking, offtopic, quality, sets, vectors
 from benchmarks.search.quality import SetResult
 from benchmarks.search.speed_report import RESULTS, machine
 
@@ -25,6 +25,8 @@ _QUICK_QUERIES = 60
 _QUICK_GATE = 15
 _GATE = 120
 _BAR = 16
+_LONG = ("xquad_en", "cmrc2018_dev")
+_CHUNK_QUESTIONS = 150
 
 
 def run_quality() -> int:
@@ -36,7 +38,12 @@ def run_quality() -> int:
     runners = quality.runners(embedder)
     results = [quality.measure(r, "test", _QUICK_QUERIES if QUICK else 0) for r in runners.values()]
     gate = offtopic.measure(runners, _QUICK_GATE if QUICK else _GATE)
-    figures = [*quality.figures(results), *offtopic.figures(gate)]
+    # English in a quick run; both languages otherwise.
+    long_ones = _LONG[:1] if QUICK else _LONG
+    chunks = [chunking.measure(n, embedder, _CHUNK_QUESTIONS) for n in long_ones]
+    figures = [
+        *quality.figures(results), *offtopic.figures(gate), *chunking.figures(chunks),
+    ]  # fmt: skip
     document: dict[str, Any] = {
         "name": "search",
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -48,6 +55,7 @@ def run_quality() -> int:
             {"name": n, "value": v, "limit": limit, "ok": ok} for n, v, limit, ok in figures
         ],
         "sets": quality.as_json(results),
+        "chunks": chunking.as_json(chunks),
         "gate": {"none_elsewhere": dict(gate.pairs), "refused_at_home": dict(gate.refused)},
     }
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -149,21 +149,12 @@ def forget(
     if not yes:
         typer.confirm(f"Erase everything about {what}? This cannot be undone", abort=True)
     with session(target, key) as client:
-        if session_id:
-            receipt = client.memory.EraseSession(
-                pb.EraseSessionRequest(
-                    request_id=new_request_id(), user_id=user_id, session_id=session_id
-                )
-            ).receipt
-        else:
-            receipt = client.memory.EraseUser(
-                pb.EraseUserRequest(request_id=new_request_id(), user_id=user_id)
-            ).receipt
-    typer.echo(f"receipt {receipt.receipt_id} at {receipt.erase_time.ToJsonString()}")
-    for table, count in sorted(receipt.removed.items()):
-        typer.echo(f"  {table}: {count}")
-    typer.echo(f"  tombstones: {receipt.tombstones}")
-    typer.echo(f"content hash {receipt.content_hash}")
+        receipt = (
+            client.erase_session(user_id, session_id) if session_id else client.erase_user(user_id)
+        )
+    typer.echo(f"receipt {receipt.memory_receipt_id}")
+    for kind, count in sorted({**receipt.removed, **receipt.memory_job.result}.items()):
+        typer.echo(f"  {kind}: {count}")
 
 
 @app.command("export")

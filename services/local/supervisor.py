@@ -68,6 +68,7 @@ def run(home: Home, procfile: Path, terminal: bool) -> int:
             os.environ,
             addresses,
             role_dsn=lambda service: postgres.dsn(user=f"nianlun_{service}"),
+            owner_dsn=postgres.dsn(),
             service_key=keys.service,
             log_format="console" if terminal and sys.stderr.isatty() else "json",
         )

@@ -152,13 +152,13 @@ class Client:
     get_summary = _Bound(memories.get_summary)
     record_reading = _Bound(memories.record_reading)
     similar_readings = _Bound(memories.similar_readings)
-    erase_user = _Bound(memories.erase_user)
-    erase_session = _Bound(memories.erase_session)
     # Chat
     chat = _Bound(chats.chat)
     build_context = _Bound(chats.build_context)
     get_run = _Bound(chats.get_run)
     submit_feedback = _Bound(chats.submit_feedback)
+    erase_user = _Bound(chats.erase_user)
+    erase_session = _Bound(chats.erase_session)
     # Models
     embed = _Bound(models.embed)
     rerank = _Bound(models.rerank)

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import grpc
 import psutil
 from rich.console import Console
 from rich.markup import escape
@@ -27,7 +26,6 @@ from services.local.errors import LocalError
 from services.local.home import Home, StackInfo, default_home
 from services.local.stack import REPOSITORY, launch
 
-_ERASE_S = 30.0
 # The kernel takes a moment to clear away what has ended.
 _GONE_S = 3.0
 
@@ -70,7 +68,7 @@ def run(home: Home, screen: Screen) -> Result:
 
 
 def _play(client: Client, screen: Screen, result: Result) -> None:
-    _forget(client, screen)
+    _forget(client)
     sources = documents.read_sources(REPOSITORY)
     screen.title("1. The documentation becomes knowledge")
     result.ingested = _ingest(client, screen, sources, result)
@@ -96,16 +94,9 @@ def _play(client: Client, screen: Screen, result: Result) -> None:
             result.problems.append(f"question {number}: {problem}")
 
 
-def _forget(client: Client, screen: Screen) -> None:
+def _forget(client: Client) -> None:
     """Start from a user nobody knows: what an earlier run taught must not answer for this one."""
-    try:
-        answer = client.erase_user(script.USER)
-        if answer.job.job_id:
-            client.wait_job(answer, timeout_s=_ERASE_S)
-    except NianlunError as error:
-        if error.code not in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
-            raise
-        screen.note(f"user {script.USER} is not erased first ({documents.reason_of(error)})")
+    client.erase_user(script.USER)
 
 
 def _ingest(client: Client, screen: Screen, sources: list[Source], result: Result) -> Ingested:

@@ -107,3 +107,20 @@ def submit_feedback(
         feedback=orchestrator.Feedback(verdict=verdict, reading_id=reading_id, comment=comment),
         request_id=request_id or new_request_id(),
     )
+
+
+# Through the orchestrator, which keeps runs and session checkpoints that memory does not know of.
+@operation("orchestrator", "EraseUser", orchestrator.EraseUserResponse)
+def erase_user(user_id: str, *, request_id: str | None = None) -> ProtoMessage:
+    """Forget a user: runs, checkpoints, turns, facts, notes, summaries, vectors, queued work."""
+    return orchestrator.EraseUserRequest(user_id=user_id, request_id=request_id or new_request_id())
+
+
+@operation("orchestrator", "EraseUser", orchestrator.EraseUserResponse)
+def erase_session(user_id: str, session_id: str, *, request_id: str | None = None) -> ProtoMessage:
+    """Forget one session and what was derived from it."""
+    if not session_id:
+        raise ValueError("session_id must not be empty: that would forget the user")
+    return orchestrator.EraseUserRequest(
+        user_id=user_id, session_id=session_id, request_id=request_id or new_request_id()
+    )

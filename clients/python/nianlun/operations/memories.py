@@ -230,20 +230,6 @@ def similar_readings(
     )
 
 
-@operation("memory", "EraseUser", memory.EraseUserResponse)
-def erase_user(user_id: str, *, request_id: str | None = None) -> ProtoMessage:
-    """Forget a user: sources, facts, notes, summaries, vectors, queued work. With a receipt."""
-    return memory.EraseUserRequest(request_id=request_id or new_request_id(), user_id=user_id)
-
-
-@operation("memory", "EraseSession", memory.EraseSessionResponse)
-def erase_session(user_id: str, session_id: str, *, request_id: str | None = None) -> ProtoMessage:
-    """Forget one session and what was derived from it. With a receipt."""
-    return memory.EraseSessionRequest(
-        request_id=request_id or new_request_id(), user_id=user_id, session_id=session_id
-    )
-
-
 def user_message(text: str, *, speaker: str = "") -> memory.Message:
     """What the user said."""
     return memory.Message(role=memory.ROLE_USER, text=text, speaker=speaker)
