@@ -117,8 +117,9 @@ chaos-memory: $(VENV)/.test protos/gen/.stamp ## Kill workers and the database u
 	@$(BIN)/python -m benchmarks.chaos_memory
 
 # ---- documents ---------------------------------------------------------------------------------
-docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md from the settings classes
+docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md and README's table of RPCs from the code
 	@$(BIN)/nianlun config docs --write docs/configuration.md
+	@$(BIN)/python -m services.cli.rpc_table --write README.md
 
 clean: ## Remove what was generated (stubs, caches, local data), keep .venv
 	@if [ -d .nianlun ] && [ -x $(BIN)/python ]; then $(BIN)/python -m services.local stop || true; fi

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.cli import config
+from services.cli import config, rpc_table
 from services.local.processes import read_procfile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -150,3 +150,8 @@ def test_the_image_is_built_from_what_the_repository_has() -> None:
 def test_the_configuration_reference_is_current() -> None:
     written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert written == config.render(), "run `make docs-config`"
+
+
+def test_the_table_of_rpcs_in_the_readme_is_current() -> None:
+    written = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert written == rpc_table.merged(written), "run `make docs-config`"
