@@ -63,7 +63,9 @@ class _Parts:
         await self.db.open()
         # A channel belongs to the loop it is made in.
         self.channel = channel(
-            self.settings.embedder_target, tls_ca_file=self.settings.chassis.tls_ca_file
+            self.settings.embedder_target,
+            margin_s=self.settings.chassis.deadline_margin_s,
+            tls_ca_file=self.settings.chassis.tls_ca_file,
         )
         embedder = GrpcEmbedder(
             embedder_pb2_grpc.EmbedderServiceStub(self.channel),

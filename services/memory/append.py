@@ -55,9 +55,7 @@ def prepare(messages: Sequence[Message]) -> Prepared:
         if redaction.kinds:
             flags.update(f"pii:{kind}" for kind in redaction.kinds)
             changed.append(number)
-        if (message.role is Role.USER and safety.is_injection(redaction.text)) or (
-            message.role is Role.TOOL and safety.is_injection(redaction.text)
-        ):
+        if message.role in (Role.USER, Role.TOOL) and safety.is_injection(redaction.text):
             flags.add("injection")
         if holds_memory_block(redaction.text):
             flags.add("memory_block")

@@ -1,8 +1,7 @@
 """Write an extraction: facts meet the profile, notes meet the notes, inside one transaction.
 
-The caller holds the user's row lock. Whatever rests on a turn that is no longer there is
-dropped: an
-erasure that came first has won.
+The caller holds the user's row lock. Whatever rests on a turn that is no longer there is dropped:
+an erasure that came first has won.
 """
 
 from __future__ import annotations
@@ -115,6 +114,8 @@ async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool
     plan = profile.plan(candidate, timeline, opposites)
     for close in plan.closes:
         await fact_store.close(conn, user_id, close.fact_id, close.valid_to, close.state)
+    if plan.resume is not None:
+        await fact_store.split(conn, user_id, plan.resume)
     source = Source(candidate.turn_id, candidate.session_id, candidate.quote, candidate.event_time)
     if plan.merge_into is not None:
         if plan.earlier_start is not None:

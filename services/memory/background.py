@@ -48,7 +48,8 @@ class Background:
         done = failed = 0
         for kind in kinds:
             skip: set[str] = set()
-            while not await run.cancelled():
+            while True:
+                await run.stop_if_cancelled()
                 stored, refused = await self._embed_some(run, user_id, kind, skip)
                 if not stored and not refused:
                     break

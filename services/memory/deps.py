@@ -72,6 +72,23 @@ class Deps:
         self.cache.put(tenant_id, user_id, kind, made)
         return made
 
+    async def enqueue_session(
+        self, conn: Connection, kind: str, tenant_id: str, user_id: str, session_id: str
+    ) -> str:
+        """Queue work on one session ("digest", "summary", "end_session"); returns the job's id."""
+        return await self.jobs.enqueue(
+            conn, kind, {"user_id": user_id, "session_id": session_id},
+            lock=lock_of(tenant_id, user_id),
+            dedupe=session_key(tenant_id, user_id, session_id), unit="turns",
+        )  # fmt: skip
+
+    async def enqueue_embed(self, conn: Connection, tenant_id: str, user_id: str) -> None:
+        """Queue the vectors that a user's items lack; beside the user's other jobs."""
+        key = user_hash(tenant_id, user_id)[:32]
+        await self.jobs.enqueue(
+            conn, "embed", {"user_id": user_id}, lock=f"embed:{key}", dedupe=key, unit="items"
+        )
+
 
 def lock_of(tenant_id: str, user_id: str) -> str:
     """Jobs of one user never run at the same time. A hash: queues must not name users."""

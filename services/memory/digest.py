@@ -1,10 +1,8 @@
 """Digestion: fresh turns of a session become facts and notes, in order, each exactly once.
 
 The model is called without a connection; one transaction then writes everything of a batch and
-marks
-its turns. A batch whose answer is unreadable is tried turn by turn, so that one bad turn never
-holds
-up the others; a turn that stays unreadable is quarantined with a reason.
+marks its turns. A batch whose answer is unreadable is tried turn by turn, so that one bad turn
+never holds up the others; a turn that stays unreadable is quarantined with a reason.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from services.common.db import Connection
 from services.common.jobs import JobRun, Quarantine, Retry
 from services.common.llm import Completion
 from services.memory.apply import apply
-from services.memory.deps import Deps, lock_of, session_key
+from services.memory.deps import Deps
 from services.memory.domain import Turn
 from services.memory.extraction.extractor import Extractor, GarbageAnswer, Outcome
-from services.memory.profile import user_hash
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
@@ -52,7 +49,8 @@ class Digester:
         """Digest everything fresh of the subject's session; returns counts."""
         user_id, session_id = run.subject["user_id"], run.subject["session_id"]
         counts = {"turns": 0, "facts": 0, "notes": 0, "quarantined": 0}
-        while not await run.cancelled():
+        while True:
+            await run.stop_if_cancelled()
             batch, earlier, stopped = await self._next(run.tenant_id, user_id, session_id)
             if not batch:
                 break
@@ -167,11 +165,7 @@ class Digester:
             applied = await apply(conn, tenant_id, user_id, outcome.extraction, alive)
             await turn_store.mark_digested(conn, user_id, ids)
             await turn_store.bump_index(conn, user_id)
-            await self.deps.jobs.enqueue(
-                conn, "embed", {"user_id": user_id},
-                lock=f"embed:{user_hash(tenant_id, user_id)[:32]}",
-                dedupe=user_hash(tenant_id, user_id)[:32], unit="items",
-            )  # fmt: skip
+            await self.deps.enqueue_embed(conn, tenant_id, user_id)
             await self._summary_if_due(run, conn, user_id, session_id)
         self.deps.wake()
         counts["turns"] += len(alive)
@@ -187,11 +181,7 @@ class Digester:
         covered = latest.covered_until if latest else 0
         if session is None or session.turns - covered < every:
             return
-        await self.deps.jobs.enqueue(
-            conn, "summary", {"user_id": user_id, "session_id": session_id},
-            lock=lock_of(run.tenant_id, user_id),
-            dedupe=session_key(run.tenant_id, user_id, session_id), unit="turns",
-        )  # fmt: skip
+        await self.deps.enqueue_session(conn, "summary", run.tenant_id, user_id, session_id)
 
 
 def quarantine_if_any(counts: dict[str, str]) -> None:

@@ -1,10 +1,8 @@
 """Forgetting: removal with proof, and tombstones that keep old turns from bringing it back.
 
 Every function runs in the caller's tenant transaction; the content is gone when that commits.
-Receipts
-hold counts and hashes. The user's row lock is taken first, so that a digest either finishes
-before or
-finds nothing to rest on.
+Receipts hold counts and hashes. The user's row lock is taken first, so that a digest either
+finishes before or finds nothing to rest on.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from services.common import errors
 from services.common.db import Connection
 from services.memory.apply import fact_hash, note_hashes
-from services.memory.deps import Deps, lock_of, session_key
+from services.memory.deps import Deps
 from services.memory.domain import Fact, Receipt
 from services.memory.profile import tombstone_hash, user_hash
 from services.memory.store import erase as store
@@ -35,12 +33,9 @@ class Eraser:
     async def user(self, conn: Connection, tenant_id: str, user_id: str) -> Receipt:
         """Everything about a user."""
         await turn_store.lock_user(conn, user_id)
-        facts = await conn.execute(
-            "SELECT attribute, value FROM memory.facts WHERE user_id = %s", (user_id,)
-        )
         hashes = [
-            fact_hash(tenant_id, user_id, r["attribute"], r["value"])
-            for r in await facts.fetchall()
+            fact_hash(tenant_id, user_id, attribute, value)
+            for attribute, value in await fact_store.values(conn, user_id)
         ]
         removed = await store.user(conn, user_id)
         hashes += _turn_hashes(tenant_id, user_id, removed.ids.get("turns", []))
@@ -156,11 +151,7 @@ class Eraser:
 
     async def _again(self, conn: Connection, tenant_id: str, user_id: str, session_id: str) -> None:
         """Queue a summary of what is left."""
-        await self.deps.jobs.enqueue(
-            conn, "summary", {"user_id": user_id, "session_id": session_id},
-            lock=lock_of(tenant_id, user_id),
-            dedupe=session_key(tenant_id, user_id, session_id), unit="turns",
-        )  # fmt: skip
+        await self.deps.enqueue_session(conn, "summary", tenant_id, user_id, session_id)
 
     async def _after(
         self,
@@ -209,13 +200,11 @@ def _turn_hashes(tenant_id: str, user_id: str, turn_ids: Sequence[str]) -> list[
     return [tombstone_hash(tenant_id, user_id, "note_of_turn", t) for t in turn_ids]
 
 
-async def ended_job(
-    conn: Connection, kind: str, receipt: Receipt
-) -> tuple[str, dict[str, str], dict[str, str]]:
-    """A status row that holds the receipt; returns (job id, subject, result)."""
+async def ended_job(conn: Connection, kind: str, receipt: Receipt) -> str:
+    """A status row that holds the receipt; returns the job's id."""
     job_id = str(uuid.uuid4())
     subject = {"receipt_id": receipt.receipt_id, "subject_hash": receipt.subject_hash}
     result = {f"{table}_removed": str(n) for table, n in receipt.removed.items()}
     result |= {"content_hash": receipt.content_hash, "tombstones": str(receipt.tombstones)}
     await store.ended_job(conn, job_id, kind, subject, result)
-    return job_id, subject, result
+    return job_id

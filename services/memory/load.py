@@ -179,10 +179,7 @@ async def _snapshot(
     async with conn.pipeline():
         # All six go by primary key whatever the values are: their plans need not be made anew.
         await conn.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', true)")
-        user = await conn.execute(
-            "SELECT position, index_version, time_zone FROM memory.users WHERE user_id = %(user)s",
-            parameters,
-        )
+        user = await conn.execute(turn_store.STATE_SQL, parameters)
         facts = await conn.execute(fact_store.CURRENT_SQL, parameters)
         summaries = await conn.execute(summary_store.LATEST_SQL, parameters)
         fresh = await conn.execute(turn_store.FRESH_SQL, parameters)

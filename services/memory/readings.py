@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,12 +30,12 @@ class ReadingHit:
     score: float
 
 
-def title_of(title: str, metadata: dict[str, object], document_id: str) -> str:
-    """Title, else metadata "title", "file_name", else the id, else "current document"."""
-    for found in (title, metadata.get("title"), metadata.get("file_name"), document_id):
+def title_of(title: str, metadata: Mapping[str, object]) -> str:
+    """Title, else metadata "title", else "file_name", else ""."""
+    for found in (title, metadata.get("title"), metadata.get("file_name")):
         if isinstance(found, str) and found.strip():
             return found.strip()[:500]
-    return "current document"
+    return ""
 
 
 async def similar(

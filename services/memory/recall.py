@@ -53,8 +53,6 @@ class Recall:
     hits: tuple[Ranked, ...] = ()
     below: tuple[Ranked, ...] = ()
     confidence: float = 0.0
-    dense_skipped: bool = False
-    duplicates: int = 0
 
 
 def calibration_of(model_id: str) -> Calibration:
@@ -110,7 +108,7 @@ def search(
     let_in = {r.item_id for r in passed}
     below = [r for r in ranked if r.item_id not in let_in]
     confidence = max((r.probability for r in ranked), default=0.0)
-    return Recall(tuple(passed), tuple(below), confidence, vector is None, ranking.collapsed)
+    return Recall(tuple(passed), tuple(below), confidence)
 
 
 def _unjudged(ranked: Ranked, embedded: frozenset[str]) -> bool:

@@ -1,8 +1,7 @@
 """Export and import of a user as JSON lines: exact round trip, importing twice changes nothing.
 
 Lines hold no user id, so that an export can be imported for another one. Vectors and lexical
-entries are
-not exported: they are made anew.
+entries are not exported: they are made anew.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import psycopg
 from services.common import errors
 from services.common.db import Connection
 from services.memory import safety
-from services.memory.deps import Deps, lock_of, session_key
-from services.memory.profile import user_hash
+from services.memory.deps import Deps
 from services.memory.store import episodes as episode_store
 from services.memory.store import transfer as store
 from services.memory.store import turns as turn_store
@@ -111,22 +109,11 @@ async def restore(
 
 async def _renew(deps: Deps, conn: Connection, tenant_id: str, user_id: str) -> None:
     """Position, lexical entries, digestion of fresh turns, vectors."""
-    await conn.execute(
-        "UPDATE memory.users SET position = greatest(position, coalesce((SELECT max(position)"
-        " FROM memory.turns WHERE user_id = %(user)s), 0)) WHERE user_id = %(user)s",
-        {"user": user_id},
-    )
+    await turn_store.catch_up(conn, user_id)
     for kind, item_id, text in await store.without_terms(conn, user_id):
         terms = tokenize(text)
         await episode_store.set_terms(conn, user_id, kind, item_id, TOK_VERSION, terms)
     await turn_store.bump_index(conn, user_id)
     for session_id in await store.fresh_sessions(conn, user_id):
-        await deps.jobs.enqueue(
-            conn, "digest", {"user_id": user_id, "session_id": session_id},
-            lock=lock_of(tenant_id, user_id),
-            dedupe=session_key(tenant_id, user_id, session_id), unit="turns",
-        )  # fmt: skip
-    key = user_hash(tenant_id, user_id)[:32]
-    await deps.jobs.enqueue(
-        conn, "embed", {"user_id": user_id}, lock=f"embed:{key}", dedupe=key, unit="items"
-    )
+        await deps.enqueue_session(conn, "digest", tenant_id, user_id, session_id)
+    await deps.enqueue_embed(conn, tenant_id, user_id)

@@ -145,7 +145,10 @@ class OrchestratorApp:
         self._telemetry.close()
 
     def _channel(self, target: str) -> grpc.aio.Channel:
-        channel = client.channel(target, tls_ca_file=self._settings.chassis.tls_ca_file)
+        chassis = self._settings.chassis
+        channel = client.channel(
+            target, margin_s=chassis.deadline_margin_s, tls_ca_file=chassis.tls_ca_file
+        )
         self._channels.append(channel)
         return channel
 

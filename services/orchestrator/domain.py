@@ -123,7 +123,6 @@ class Retrieved:
     held_back: int = 0
     degradations: tuple[common_pb2.Degradation, ...] = ()
     timings: tuple[common_pb2.StepTiming, ...] = ()
-    whole_document_chars: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from services.common.db import Connection
+from services.common.jobs.store import JobStore
 
+_JOBS = JobStore("orchestrator")
 _TENANT = "current_setting('nianlun.tenant_id')"
 
 
@@ -280,6 +282,8 @@ async def erase(conn: Connection, user_id: str, session_id: str) -> dict[str, in
             {"user": user_id, "session": session_id},
         )
         removed[table] = cursor.rowcount
+    subject = {"user_id": user_id} | ({"session_id": session_id} if session_id else {})
+    removed["jobs"] = len(await _JOBS.erase(conn, subject))
     cursor = await conn.execute(
         f"DELETE FROM orchestrator.requests WHERE tenant_id = {_TENANT} AND subject = %s",
         (user_id,),

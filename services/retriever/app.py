@@ -61,7 +61,11 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
     database = settings.database(process)
     db = Database(database, schema=SCHEMA)
     telemetry = Telemetry(settings.chassis, process)
-    channel = client.channel(settings.embedder_target, tls_ca_file=settings.chassis.tls_ca_file)
+    channel = client.channel(
+        settings.embedder_target,
+        margin_s=settings.chassis.deadline_margin_s,
+        tls_ca_file=settings.chassis.tls_ca_file,
+    )
     embedder = GrpcEmbedder(channel)
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="retriever")
     calibrations = Calibrations(db, embedder)
@@ -94,7 +98,9 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
 def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     """Tells the jobs who does what."""
     backfiller = Backfiller(made.db, made.jobs, made.embedder)
-    ingester = Ingester(made.db, made.jobs, made.embedder, made.executor, settings.promote_at)
+    # Only the tables' owner may build an index: without its DSN no job is queued that must fail.
+    promote_at = settings.promote_at if settings.maintenance_dsn else None
+    ingester = Ingester(made.db, made.jobs, made.embedder, made.executor, promote_at)
     promoter = Promoter(made.db, settings.maintenance_dsn, settings.index_memory_mb)
     calibrator = Calibrator(made.db, made.searcher, made.calibrations)
     jobs = made.jobs

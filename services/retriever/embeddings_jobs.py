@@ -10,7 +10,7 @@ import numpy as np
 
 from services.common import errors
 from services.common.db import Database
-from services.common.jobs import JobRun, Jobs, Quarantine, Retry
+from services.common.jobs import JobCancelled, JobRun, Jobs, Quarantine, Retry
 from services.retriever.chunking import content_hash
 from services.retriever.domain import ModelVectors
 from services.retriever.embedding import Batch, Embedder
@@ -43,6 +43,7 @@ class Backfiller:
         made = 0
         for model_id in collection.writing:
             made += await self._fill(job, collection_id, model_id)
+            await job.stop_if_cancelled()
         return {"vectors": str(made)}
 
     async def reembed(self, job: JobRun) -> dict[str, str]:
@@ -59,7 +60,7 @@ class Backfiller:
         if await job.cancelled():
             async with self.db.tenant() as conn:
                 await collections.drop_space(conn, collection_id, model_id)
-            return {"switched": "false", "vectors": str(made), "cancelled": "true"}
+            raise JobCancelled(job.job_id)
         checked = await self._verify(collection_id, model_id)
         switched = job.subject.get("hold_switch") != "true"
         async with self.db.tenant() as conn:

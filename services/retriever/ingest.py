@@ -62,13 +62,14 @@ class _Group:
 
 @dataclass(frozen=True)
 class Ingester:
-    """Handler of ingest jobs. `promote_at`: vectors of a space from which an HNSW index pays."""
+    """Handler of ingest jobs. `promote_at`: vectors of a space from which an HNSW index pays;
+    None: this process builds none."""
 
     db: Database
     jobs: Jobs
     embedder: Embedder
     executor: Executor
-    promote_at: int
+    promote_at: int | None
 
     async def run(self, job: JobRun) -> dict[str, str]:
         """Works off one upload. A rerun goes on with what is left of it."""
@@ -78,7 +79,8 @@ class Ingester:
         async with self.db.tenant() as conn:
             left = await documents.count_uploads(conn, upload_id)
         total = int(job.subject.get("documents", left))
-        while not await job.cancelled():
+        while True:
+            await job.stop_if_cancelled()
             async with self.db.tenant() as conn:
                 waiting = await documents.next_uploads(
                     conn, upload_id, _GROUP_DOCUMENTS, _GROUP_BYTES
@@ -261,8 +263,8 @@ class Ingester:
             await self.jobs.enqueue(
                 conn, MERGE, {"collection_id": collection_id}, dedupe=collection_id
             )
-        active = collection.active
-        if active and not active.index_name and active.vectors >= self.promote_at:
+        active, promote_at = collection.active, self.promote_at
+        if promote_at and active and not active.index_name and active.vectors >= promote_at:
             await self.jobs.enqueue(
                 conn,
                 PROMOTE,

@@ -226,8 +226,3 @@ def _votes(fused: Fused, item: str, ranks: Mapping[Leg, Mapping[str, int]]) -> d
             calibrated = fused.scores.calibrated.get(result.leg, {}).get(item, 0.0)
             votes[result.leg] = LegVote(ranks[result.leg].get(item, 0), score, calibrated)
     return votes
-
-
-def with_recipe(fused: Fused, recipe: Recipe) -> Fused:
-    """The same candidates under another recipe's second half (top k, gate, diversity)."""
-    return replace(fused, recipe=recipe)

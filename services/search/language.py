@@ -30,13 +30,6 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
 
 
-def han_share(text: str) -> float:
-    """Share of Han characters among all letters and digits of `text`, 0 for an empty text."""
-    han = len(_HAN_CHAR.findall(text))
-    other = sum(map(len, _WORD.findall(text)))
-    return han / (han + other) if han + other else 0.0
-
-
 def is_chinese(text: str) -> bool:
     """True when Chinese carries the text. A word of Latin script weighs as one character."""
     han = len(_HAN_CHAR.findall(text))

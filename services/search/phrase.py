@@ -15,7 +15,6 @@ from services.search.language import HAN, KANA_HANGUL, normalise
 from services.search.tok import simplify
 from services.search.types import Leg, LegResult, LegState
 
-MIN_SCORE: Final = 0.5
 _QUOTED: Final = re.compile(r"[\"“”「『《'‘]([^\"“”「」『』《》'‘’]{2,80})[\"“”」』》'’]")
 _SPACES: Final = re.compile(r"\s+")
 _NOT_WORD: Final = re.compile(r"[^\w@#+]+")

@@ -74,8 +74,3 @@ def combine_absolute(
         for i in candidates
         if i in scores and math.isfinite(scores[i])
     }
-
-
-def votes_in_head(legs: Sequence[LegResult]) -> dict[Leg, list[str]]:
-    """Each leg's top 3: explained in `Ranking`, asserted in tests."""
-    return {r.leg: r.ranked()[:ALWAYS_PER_LEG] for r in legs if r.state is LegState.OK}

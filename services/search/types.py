@@ -112,7 +112,6 @@ class DegradationCode(StrEnum):
     LEG_FAILED = "leg_failed"
     RERANK_PARTIAL = "rerank_partial"
     RERANK_FAILED = "rerank_failed"
-    NO_CALIBRATION = "no_calibration"
 
 
 @dataclass(frozen=True)

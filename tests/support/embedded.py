@@ -20,7 +20,6 @@ listen_addresses = ''
 unix_socket_directories = '{data}'
 max_connections = 300
 fsync = off
-synchronous_commit = off
 full_page_writes = off
 autovacuum_naptime = '10s'
 log_min_messages = fatal

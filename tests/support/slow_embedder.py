@@ -12,6 +12,8 @@ import grpc
 
 from nianlun.embedder.v1 import embedder_pb2 as e
 from nianlun.embedder.v1 import embedder_pb2_grpc
+from services.common.grpc.server import server_options
+from services.common.settings import ChassisSettings
 
 
 class SlowEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
@@ -61,7 +63,7 @@ class SlowEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
 async def slow_embedder(delay_s: float) -> AsyncIterator[SlowEmbedder]:
     """A running one on a free port, without any key."""
     servicer = SlowEmbedder(delay_s)
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server = grpc.aio.server(options=server_options(ChassisSettings()))
     embedder_pb2_grpc.add_EmbedderServiceServicer_to_server(servicer, server)
     servicer.port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

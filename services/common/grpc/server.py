@@ -32,6 +32,24 @@ _SETTLE_S = 0.2
 _LOOPBACK = ("127.", "localhost", "[::1]", "unix:")
 
 
+def server_options(settings: ChassisSettings) -> list[tuple[str, Any]]:
+    """Options of a gRPC server that our clients can live with: pings, sizes, connection age."""
+    return [
+        # Otherwise a second server on the same port silently takes half of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.max_message_bytes * _TRANSPORT_SLACK),
+        ("grpc.max_send_message_length", -1),
+        # A client may ping every 10 s; half of that leaves room for jitter.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.max_connection_age_ms", int(settings.max_connection_age_s * 1000)),
+        ("grpc.max_connection_age_grace_ms", int(settings.max_connection_age_grace_s * 1000)),
+    ]
+
+
 class ListenSettings(Protocol):
     """The part of a service's settings that the server reads."""
 
@@ -84,7 +102,9 @@ class GrpcServer:
 
     async def start(self) -> int:
         """Bind, register and serve; returns the port. StartupError when the address is taken."""
-        server = grpc.aio.server(interceptors=self._interceptors(), options=self._options())
+        server = grpc.aio.server(
+            interceptors=self._interceptors(), options=server_options(self._settings)
+        )
         for _, add, servicer in self._registrations:
             add(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
@@ -125,23 +145,7 @@ class GrpcServer:
             chain.DeadlineInterceptor(settings.default_deadline_s),
             chain.AuthInterceptor(self._verifier, self._scopes),
             chain.ValidationInterceptor(settings.max_message_bytes),
-        ]
-
-    def _options(self) -> list[tuple[str, Any]]:
-        settings = self._settings
-        return [
-            # Otherwise a second server on the same port silently takes half of the calls.
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", settings.max_message_bytes * _TRANSPORT_SLACK),
-            ("grpc.max_send_message_length", -1),
-            # Clients ping every 10 s; half of that leaves room for jitter.
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.max_connection_age_ms", int(settings.max_connection_age_s * 1000)),
-            ("grpc.max_connection_age_grace_ms", int(settings.max_connection_age_grace_s * 1000)),
+            chain.DegradationsInterceptor(telemetry.metrics),
         ]
 
     def _bind(self, server: grpc.aio.Server) -> int:

@@ -62,8 +62,13 @@ class JobRun:
             if not await self.store.item_error(conn, self.job_id, self.lease, item):
                 raise LeaseLost(self.job_id)
 
+    async def stop_if_cancelled(self) -> None:
+        """Raise ``JobCancelled`` once somebody asked to cancel; for loops, between two batches."""
+        if await self.cancelled():
+            raise JobCancelled(self.job_id)
+
     async def cancelled(self) -> bool:
-        """True once somebody asked to cancel; stop by raising ``JobCancelled``."""
+        """True once somebody asked to cancel; tidy up, then stop by raising ``JobCancelled``."""
         async with self.db.tenant(self.tenant_id) as conn:
             job = await self.store.get(conn, self.job_id)
         return job is None or job.cancel_requested or job.ended
@@ -135,7 +140,6 @@ class Attempts:
             raise
         except Exception as error:  # noqa: BLE001 - the job runner: all ends in a state
             outcome = outcome_of(error)
-            label = "retried" if not outcome.terminal else "failed"
             self._tell_failure(job, outcome, error)
         due = None
         if outcome is not None:

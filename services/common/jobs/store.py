@@ -276,6 +276,26 @@ class JobStore:
         )
         return cursor.rowcount
 
+    async def erase(self, conn: Connection, subject: Mapping[str, str]) -> list[str]:
+        """Remove the tenant's jobs whose subject holds all of ``subject``, and their queue entries;
+        the ids of the jobs. An attempt under way loses its lease."""
+        cursor = await conn.execute(
+            self._sql(
+                "DELETE FROM {jobs} WHERE tenant_id = current_setting('nianlun.tenant_id')"
+                " AND subject @> %(subject)s RETURNING job_id, queue_id"
+            ),
+            {"subject": Jsonb(dict(subject))},
+        )
+        rows = await cursor.fetchall()
+        queue_ids = [row["queue_id"] for row in rows if row["queue_id"] is not None]
+        if queue_ids:
+            await self._one(
+                conn,
+                "SELECT count({schema}.unqueue_job(q)) FROM unnest(%(queue)s::bigint[]) AS q",
+                queue=queue_ids,
+            )
+        return [str(row["job_id"]) for row in rows]
+
     async def requeue_stalled(self, conn: Connection, lease_s: float) -> int:
         """Hand the jobs of workers that stopped beating to others; needs no tenant."""
         row = await self._one(

@@ -11,15 +11,20 @@ from typing import TypeVar
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from nianlun.common.v1 import common_pb2
+from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import context, errors, validate
 from services.common.db import Connection
 from services.common.idempotency import replay_or_run
-from services.memory import timex
+from services.common.jobs.store import JobStore
+from services.memory import convert, recall, timex
 from services.memory.deps import SCHEMA, Deps
+from services.search.types import FloatArray
 
 M = TypeVar("M", bound=Message)
 FUTURE_SLACK = timedelta(minutes=5)
 MAX_PAGE = 200
+MAX_QUERY_CHARS = 4_000
 DEFAULT_PAGE = 50
 
 
@@ -48,6 +53,18 @@ class Rpcs:
             )
         self.deps.wake()
         return response
+
+    async def query_vector(
+        self, query: str, layer: str
+    ) -> tuple[str, FloatArray | None, list[common_pb2.Degradation]]:
+        """(model id, vector, degradations) of a question; "" and None while the embedder is
+        away, which is a degradation of `layer`."""
+        try:
+            model_id, vector = await self.deps.embedder.query(query[:MAX_QUERY_CHARS])
+        except errors.DomainError as error:
+            message = f"No query vector: {error.reason}."
+            return "", None, [convert.degradation("dense", layer, message)]
+        return model_id, vector, []
 
     def past(self, field: str, value: Timestamp | None) -> datetime | None:
         """An instant that is not in the future; None when unset."""
@@ -103,15 +120,23 @@ def time_zone(field: str, value: str, default: str) -> str:
     return value
 
 
-def window(
-    request: Message,
-) -> tuple[datetime | None, datetime | None]:
-    """from_time and to_time of a request; the second must be later."""
+def scope_of(request: pb.SearchTurnsRequest | pb.SearchEpisodesRequest) -> recall.Scope:
+    """Sessions and times of a search; to_time must be later than from_time."""
+    only = optional_ident("session_id", request.session_id)
+    without = optional_ident("exclude_session_id", request.exclude_session_id)
+    if only and only == without:
+        raise errors.invalid_argument("exclude_session_id", "must differ from session_id")
     start = validate.timestamp("from_time", optional(request, "from_time"))
     end = validate.timestamp("to_time", optional(request, "to_time"))
     if start is not None and end is not None and end <= start:
         raise errors.invalid_argument("to_time", "must be after from_time")
-    return start, end
+    return recall.Scope(only, without, start, end)
+
+
+async def job_of(conn: Connection, job_id: str) -> common_pb2.Job:
+    """A job as this transaction sees it."""
+    found = await JobStore(SCHEMA).get(conn, job_id)
+    return found.message() if found is not None else common_pb2.Job(job_id=job_id)
 
 
 def number_or(field: str, value: int, default: int, low: int, high: int) -> int:

@@ -11,13 +11,11 @@ from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
 from services.memory import convert, recall, safety
-from services.memory.deps import lock_of, session_key
 from services.memory.domain import Episode
 from services.memory.erase import Eraser
 from services.memory.extraction.text import language_of
-from services.memory.profile import user_hash, value_key
+from services.memory.profile import value_key
 from services.memory.servicer import base
-from services.memory.servicer.turns import job_of, scope_of
 from services.memory.store import episodes as store
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
@@ -38,20 +36,13 @@ class EpisodeRpcs(base.Rpcs):
         tenant_id, user_id = base.tenant(), base.user(request.user_id)
         query = validate.text("query", request.query, _MAX_TEXT)
         top_k = base.number_or("top_k", request.top_k, 3, 1, 50)
-        scope = scope_of(request)
-        degradations = []
-        try:
-            model_id, vector = await self.deps.embedder.query(query[:4_000])
-        except errors.DomainError as error:
-            model_id, vector = "", None
-            degradations.append(
-                convert.degradation("dense", "episodes", f"No query vector: {error.reason}.")
-            )
+        scope = base.scope_of(request)
+        model_id, vector, degradations = await self.query_vector(query, "episodes")
         async with self.deps.db.tenant(tenant_id) as conn:
-            version, zone = await _index_version(conn, user_id)
+            state = await turn_store.state(conn, user_id)
             settings = await usage_store.settings(conn)
             index = await self.deps.load_index(
-                conn, tenant_id, user_id, "episode", (version,), model_id
+                conn, tenant_id, user_id, "episode", (state.index_version,), model_id
             )
         if vector is not None and index.pending:
             degradations.append(
@@ -59,8 +50,8 @@ class EpisodeRpcs(base.Rpcs):
             )
         now = self.deps.now()
         found = recall.search(
-            query, vector, index, recall.notes_recipe(settings, top_k), scope, now, zone,
-            settings.gate,
+            query, vector, index, recall.notes_recipe(settings, top_k), scope, now,
+            state.time_zone, settings.gate,
         )  # fmt: skip
         ranked = found.hits + found.below if request.ungated else found.hits
         return pb.SearchEpisodesResponse(
@@ -119,18 +110,12 @@ class EpisodeRpcs(base.Rpcs):
             await store.set_terms(conn, user_id, "episode", episode_id, TOK_VERSION, terms)
             await store.drop_vectors(conn, user_id, "episode", episode_id)
             await turn_store.bump_index(conn, user_id)
-            await self._embed(conn, tenant_id, user_id)
+            await self.deps.enqueue_embed(conn, tenant_id, user_id)
             found = await store.get(conn, user_id, episode_id)
             assert found is not None
             return pb.CorrectEpisodeResponse(episode=convert.episode(found))
 
         return await self.write(request, pb.CorrectEpisodeResponse, run, user_id)
-
-    async def _embed(self, conn: Connection, tenant_id: str, user_id: str) -> None:
-        key = user_hash(tenant_id, user_id)[:32]
-        await self.deps.jobs.enqueue(
-            conn, "embed", {"user_id": user_id}, lock=f"embed:{key}", dedupe=key, unit="items"
-        )
 
     async def DeleteEpisode(
         self, request: pb.DeleteEpisodeRequest, context: Context
@@ -171,22 +156,12 @@ class EpisodeRpcs(base.Rpcs):
         async def run(conn: Connection) -> pb.RefreshSummaryResponse:
             if session_id and await turn_store.session(conn, user_id, session_id) is None:
                 raise errors.not_found("session", session_id)
-            job_id = await self.deps.jobs.enqueue(
-                conn, "summary", {"user_id": user_id, "session_id": session_id},
-                lock=lock_of(tenant_id, user_id),
-                dedupe=session_key(tenant_id, user_id, session_id), unit="turns",
-            )  # fmt: skip
-            return pb.RefreshSummaryResponse(job=await job_of(conn, job_id))
+            job_id = await self.deps.enqueue_session(
+                conn, "summary", tenant_id, user_id, session_id
+            )
+            return pb.RefreshSummaryResponse(job=await base.job_of(conn, job_id))
 
         return await self.write(request, pb.RefreshSummaryResponse, run, user_id)
-
-
-async def _index_version(conn: Connection, user_id: str) -> tuple[int, str]:
-    cursor = await conn.execute(
-        "SELECT index_version, time_zone FROM memory.users WHERE user_id = %s", (user_id,)
-    )
-    row = await cursor.fetchone()
-    return (row["index_version"], row["time_zone"]) if row else (0, "UTC")
 
 
 async def _guarded(conn: Connection, user_id: str, episode_id: str, etag: str) -> Episode:

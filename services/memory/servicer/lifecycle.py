@@ -10,9 +10,7 @@ import grpc.aio
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
-from services.common.jobs.store import JobStore
 from services.memory import convert, transfer
-from services.memory.deps import SCHEMA
 from services.memory.domain import Receipt
 from services.memory.erase import Eraser, ended_job
 from services.memory.servicer import base
@@ -83,6 +81,9 @@ class LifecycleRpcs(base.Rpcs):
             if header is None:
                 raise errors.invalid_argument("header", "must come first")
             validate.count("lines", message.lines.lines, _MAX_LINES)
+            for number, line in enumerate(message.lines.lines, len(lines)):
+                if len(line.encode()) > _MAX_LINE_BYTES:
+                    raise errors.invalid_argument(f"lines[{number}]", "is longer than 256 KiB")
             lines.extend(message.lines.lines)
             if len(lines) > _MAX_IMPORT_LINES:
                 raise errors.invalid_argument("lines", f"must be at most {_MAX_IMPORT_LINES}")
@@ -93,9 +94,6 @@ class LifecycleRpcs(base.Rpcs):
 
     async def _import(self, header: pb.ImportHeader, lines: list[str]) -> pb.ImportUserResponse:
         tenant_id, user_id = base.tenant(), base.user(header.user_id)
-        for number, line in enumerate(lines):
-            if len(line) > _MAX_LINE_BYTES:
-                raise errors.invalid_argument(f"lines[{number}]", "is longer than 256 KiB")
         records = transfer.parse(lines)
 
         async def run(conn: Connection) -> pb.ImportUserResponse:
@@ -111,7 +109,4 @@ async def _with_job(
     receipt: Receipt,
     out: pb.EraseUserResponse | pb.EraseSessionResponse,
 ) -> None:
-    job_id, _, _ = await ended_job(conn, kind, receipt)
-    job = await JobStore(SCHEMA).get(conn, job_id)
-    if job is not None:
-        out.job.CopyFrom(job.message())
+    out.job.CopyFrom(await base.job_of(conn, await ended_job(conn, kind, receipt)))

@@ -11,7 +11,6 @@ from services.common import errors, validate
 from services.common.db import Connection
 from services.memory import convert, readings
 from services.memory.erase import Eraser
-from services.memory.profile import user_hash
 from services.memory.servicer import base
 from services.memory.store import episodes as vector_store
 from services.memory.store import readings as store
@@ -32,8 +31,7 @@ class ReadingRpcs(base.Rpcs):
         document_id = validate.ident("document_id", request.document_id)
         metadata = validate.value_map("metadata", request.metadata, 32)
         given = validate.text("title", request.title, 500, 0).strip()
-        found = readings.title_of(given, dict(metadata), "")
-        title = "" if found == "current document" else found
+        title = readings.title_of(given, metadata)
         summary = validate.text("summary", request.summary, 8_000, 0).strip()
         read_at = self.event_time("read_time", base.optional(request, "read_time"))
 
@@ -47,11 +45,7 @@ class ReadingRpcs(base.Rpcs):
             assert new is not None
             if old is None or (old.title, old.summary) != (new.title, new.summary):
                 await vector_store.drop_vectors(conn, user_id, "reading", new.reading_id)
-                key = user_hash(tenant_id, user_id)[:32]
-                await self.deps.jobs.enqueue(
-                    conn, "embed", {"user_id": user_id}, lock=f"embed:{key}", dedupe=key,
-                    unit="items",
-                )  # fmt: skip
+                await self.deps.enqueue_embed(conn, tenant_id, user_id)
             return pb.RecordReadingResponse(reading=convert.reading(new), first_time=first)
 
         return await self.write(request, pb.RecordReadingResponse, run, user_id)
@@ -85,25 +79,13 @@ class ReadingRpcs(base.Rpcs):
         top_k = base.number_or("top_k", request.top_k, 3, 1, 20)
         if not text:
             text = await self._text_of(user_id, document_id)
-        degradations = []
-        try:
-            model_id, vector = await self.deps.embedder.query(text[:4_000])
-        except errors.DomainError as error:
-            model_id, vector = "", None
-            degradations.append(
-                convert.degradation("dense", "readings", f"No query vector: {error.reason}.")
-            )
+        model_id, vector, degradations = await self.query_vector(text, "readings")
         async with self.deps.db.tenant() as conn:
             hits = await readings.similar(conn, user_id, text, model_id, vector, document_id, top_k)
-            cursor = await conn.execute(
-                "SELECT count(*) AS n FROM memory.readings WHERE user_id = %s AND document_id"
-                " <> %s",
-                (user_id, document_id),
-            )
-            row = await cursor.fetchone()
+            earlier = await store.count_others(conn, user_id, document_id)
         return pb.FindSimilarReadingsResponse(
             hits=[convert.reading_hit(h) for h in hits],
-            earlier_readings=row["n"] if row else 0,
+            earlier_readings=earlier,
             degradations=degradations,
         )
 

@@ -14,13 +14,13 @@ from services.common.db import Connection
 from services.common.idempotency import fingerprint
 from services.memory import append, convert, load, recall
 from services.memory.append import Incoming
-from services.memory.deps import lock_of, session_key
 from services.memory.domain import Layer, Message
 from services.memory.erase import Eraser
 from services.memory.servicer import base
 from services.memory.store import turns as store
 from services.memory.store import usage as usage_store
 from services.memory.tokens import position_of, position_token
+from services.search.bm25 import RamIndex
 
 Context = grpc.aio.ServicerContext[object, object]
 _MAX_TEXT: Final = 32_000
@@ -106,17 +106,11 @@ class TurnRpcs(base.Rpcs):
         tenant_id, user_id = base.tenant(), base.user(request.user_id)
         query = validate.text("query", request.query, _MAX_TEXT)
         top_k = base.number_or("top_k", request.top_k, 10, 1, 100)
-        scope = scope_of(request)
-        degradations = []
-        try:
-            model_id, vector = await self.deps.embedder.query(query[:4_000])
-        except errors.DomainError as error:
-            model_id, vector = "", None
-            degradations.append(
-                convert.degradation("dense", "turns", f"No query vector: {error.reason}.")
-            )
+        scope = base.scope_of(request)
+        model_id, vector, degradations = await self.query_vector(query, "turns")
         async with self.deps.db.tenant(tenant_id) as conn:
-            version = await _version(conn, user_id)
+            state = await store.state(conn, user_id)
+            version = (state.position, state.index_version)
             settings = await usage_store.settings(conn)
             index = await self.deps.load_index(conn, tenant_id, user_id, "turn", version, model_id)
         now = self.deps.now()
@@ -209,12 +203,10 @@ class TurnRpcs(base.Rpcs):
         async def run(conn: Connection) -> pb.EndSessionResponse:
             if not await store.end_session(conn, user_id, session_id):
                 raise errors.not_found("session", session_id)
-            job_id = await self.deps.jobs.enqueue(
-                conn, "end_session", {"user_id": user_id, "session_id": session_id},
-                lock=lock_of(tenant_id, user_id),
-                dedupe=session_key(tenant_id, user_id, session_id), unit="turns",
-            )  # fmt: skip
-            return pb.EndSessionResponse(job=await job_of(conn, job_id))
+            job_id = await self.deps.enqueue_session(
+                conn, "end_session", tenant_id, user_id, session_id
+            )
+            return pb.EndSessionResponse(job=await base.job_of(conn, job_id))
 
         return await self.write(request, pb.EndSessionResponse, run, user_id)
 
@@ -251,22 +243,6 @@ class TurnRpcs(base.Rpcs):
         return pb.ListUsersResponse(user_ids=found[: page.size], next_page_token=token)
 
 
-async def job_of(conn: Connection, job_id: str) -> common_pb2.Job:
-    """A job as this transaction sees it."""
-    from services.common.jobs.store import JobStore
-
-    found = await JobStore("memory").get(conn, job_id)
-    return found.message() if found is not None else common_pb2.Job(job_id=job_id)
-
-
-async def _version(conn: Connection, user_id: str) -> tuple[int, int]:
-    cursor = await conn.execute(
-        "SELECT position, index_version FROM memory.users WHERE user_id = %s", (user_id,)
-    )
-    row = await cursor.fetchone()
-    return (row["position"], row["index_version"]) if row else (0, 0)
-
-
 def _layers(request: pb.LoadMemoryRequest) -> frozenset[Layer]:
     switches = request.layers
     on = set()
@@ -281,15 +257,6 @@ def _layers(request: pb.LoadMemoryRequest) -> frozenset[Layer]:
     return frozenset(on)
 
 
-def scope_of(request: pb.SearchTurnsRequest | pb.SearchEpisodesRequest) -> recall.Scope:
-    only = base.optional_ident("session_id", request.session_id)
-    without = base.optional_ident("exclude_session_id", request.exclude_session_id)
-    if only and only == without:
-        raise errors.invalid_argument("exclude_session_id", "must differ from session_id")
-    start, end = base.window(request)
-    return recall.Scope(only, without, start, end)
-
-
 def _time_cursor(page: validate.Page) -> tuple[datetime, str | int | float] | None:
     if not page.cursor:
         return None
@@ -298,8 +265,6 @@ def _time_cursor(page: validate.Page) -> tuple[datetime, str | int | float] | No
 
 
 def _best_message(query: str, messages: tuple[Message, ...]) -> int:
-    from services.search.bm25 import RamIndex
-
     index = RamIndex.of_texts((str(n), m.text) for n, m in enumerate(messages))
     ranked = index.leg(query, 1).ranked()
     return int(ranked[0]) if ranked else 0

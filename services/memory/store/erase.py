@@ -11,7 +11,11 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from services.common.db import Connection
+from services.common.jobs.store import JobStore
 from services.memory.domain import Receipt
+from services.memory.store.turns import bump_index
+
+_JOBS: Final = JobStore("memory")
 
 _USER_TABLES: Final[tuple[tuple[LiteralString, LiteralString], ...]] = (
     ("turns", "turn_id::text"),
@@ -60,7 +64,7 @@ async def user(conn: Connection, user_id: str) -> Removed:
         )
         removed.add(table, await _ids(conn, statement, (user_id,)))
     removed.add("stored_answers", await answers(conn, user_id, keep_appends=False))
-    removed.add("jobs", await _jobs(conn, user_id, None))
+    removed.add("jobs", await _JOBS.erase(conn, {"user_id": user_id}))
     return removed
 
 
@@ -72,26 +76,6 @@ async def answers(conn: Connection, user_id: str, *, keep_appends: bool) -> list
         " '%%AppendTurnRequest') RETURNING md5(request_id) AS id",
         (user_id, keep_appends),
     )
-
-
-async def _jobs(conn: Connection, user_id: str, session_id: str | None) -> list[str]:
-    """Status rows of work about a user (or one session), and their queue entries."""
-    cursor = await conn.execute(
-        "DELETE FROM memory.jobs WHERE subject ->> 'user_id' = %(user)s"
-        " AND (%(session)s::text IS NULL OR subject ->> 'session_id' = %(session)s)"
-        " RETURNING job_id AS id, queue_id",
-        {"user": user_id, "session": session_id},
-    )
-    rows = await cursor.fetchall()
-    queue_ids = [row["queue_id"] for row in rows if row["queue_id"] is not None]
-    if queue_ids:
-        # The queue's own triggers name its tables without their schema.
-        await conn.execute("SET LOCAL search_path = memory_queue, pg_temp")
-        await conn.execute(
-            "DELETE FROM procrastinate_jobs WHERE id = ANY(%s) AND status = 'todo'", (queue_ids,)
-        )
-        await conn.execute("SET LOCAL search_path TO DEFAULT")
-    return [str(row["id"]) for row in rows]
 
 
 async def turns_of_session(conn: Connection, user_id: str, session_id: str) -> list[str]:
@@ -112,7 +96,7 @@ async def session_rows(conn: Connection, user_id: str, session_id: str, removed:
         " RETURNING md5(session_id) AS id",
         (user_id, session_id),
     ))  # fmt: skip
-    removed.add("jobs", await _jobs(conn, user_id, session_id))
+    removed.add("jobs", await _JOBS.erase(conn, {"user_id": user_id, "session_id": session_id}))
 
 
 async def summaries(conn: Connection, user_id: str, session_id: str) -> list[str]:
@@ -313,7 +297,6 @@ _PURGES: Final[dict[str, LiteralString]] = {
     " (SELECT 1 FROM memory.summaries AS n WHERE n.user_id = s.user_id"
     "  AND n.session_id = s.session_id AND n.version > s.version) RETURNING version AS id",
 }
-RETENTION_LAYERS: Final = tuple(_PURGES)
 
 
 async def purge(conn: Connection, layer: str, before: datetime) -> int:
@@ -340,9 +323,5 @@ async def purge(conn: Connection, layer: str, before: datetime) -> int:
         else:
             for document_id in ids:
                 await reading(conn, user_id, document_id, removed)
-        await conn.execute(
-            "UPDATE memory.users SET index_version = nextval('memory.positions') WHERE user_id"
-            " = %s",
-            (user_id,),
-        )
+        await bump_index(conn, user_id)
     return len(rows)

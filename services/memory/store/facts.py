@@ -140,6 +140,14 @@ async def history(
     return [fact_of(row) for row in await cursor.fetchall()]
 
 
+async def values(conn: Connection, user_id: str) -> list[tuple[str, str]]:
+    """(attribute, value) of every record of a user, whatever its state."""
+    cursor = await conn.execute(
+        "SELECT attribute, value FROM memory.facts WHERE user_id = %s", (user_id,)
+    )
+    return [(row["attribute"], row["value"]) for row in await cursor.fetchall()]
+
+
 async def get(conn: Connection, user_id: str, fact_id: str, *, lock: bool = False) -> Fact | None:
     """One fact, or None."""
     cursor = await conn.execute(
@@ -231,8 +239,9 @@ async def end_record(conn: Connection, user_id: str, fact_id: str, state: FactSt
     )
 
 
-async def split(conn: Connection, user_id: str, fact_id: str, resume: Resume) -> None:
+async def split(conn: Connection, user_id: str, resume: Resume) -> None:
     """Copy a record from the moment its value was said again; later sources move along."""
+    fact_id = resume.fact_id
     new_id = str(uuid.uuid4())
     await conn.execute(
         "INSERT INTO memory.facts (tenant_id, user_id, fact_id, kind, attribute, value, value_key,"

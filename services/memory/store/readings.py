@@ -102,6 +102,16 @@ async def page(
     return [reading_of(row) for row in await cursor.fetchall()]
 
 
+async def count_others(conn: Connection, user_id: str, document_id: str) -> int:
+    """How many documents the user has read besides this one."""
+    cursor = await conn.execute(
+        "SELECT count(*) AS n FROM memory.readings WHERE user_id = %s AND document_id <> %s",
+        (user_id, document_id),
+    )
+    row = await cursor.fetchone()
+    return row["n"] if row else 0
+
+
 async def reweigh(conn: Connection, user_id: str, document_id: str, factor: float) -> bool:
     """Multiply a reading's weight, within its bounds; False when there is none."""
     cursor = await conn.execute(

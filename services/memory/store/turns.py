@@ -262,6 +262,34 @@ async def bump_index(conn: Connection, user_id: str) -> None:
     )
 
 
+async def catch_up(conn: Connection, user_id: str) -> None:
+    """The user's position is that of the newest turn at least; for turns that were imported."""
+    await conn.execute(
+        "UPDATE memory.users SET position = greatest(position, coalesce((SELECT max(position)"
+        " FROM memory.turns WHERE user_id = %(user)s), 0)) WHERE user_id = %(user)s",
+        {"user": user_id},
+    )
+
+
+@dataclass(frozen=True)
+class UserState:
+    """What a read of a user is valid for; the defaults are those of an unknown user."""
+
+    position: int = 0
+    index_version: int = 0
+    time_zone: str = "UTC"
+
+
+STATE_SQL = "SELECT position, index_version, time_zone FROM memory.users WHERE user_id = %(user)s"
+
+
+async def state(conn: Connection, user_id: str) -> UserState:
+    """The user's state as this transaction sees it."""
+    cursor = await conn.execute(STATE_SQL, {"user": user_id})
+    row = await cursor.fetchone()
+    return UserState(**row) if row else UserState()
+
+
 async def position(conn: Connection, user_id: str) -> tuple[int, int]:
     """(position, undigested turns) of a user; zeros for an unknown one."""
     cursor = await conn.execute(

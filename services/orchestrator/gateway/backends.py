@@ -53,6 +53,7 @@ def connect(settings: GatewaySettings) -> Backends:
     channels = {
         name: client.channel(
             target,
+            margin_s=settings.chassis.deadline_margin_s,
             default_timeout_s=settings.timeout_s,
             tls_ca_file=settings.chassis.tls_ca_file,
         )

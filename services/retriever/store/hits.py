@@ -9,7 +9,7 @@ from services.common.db import Connection
 from services.retriever.domain import Metadata, Scope, StoredChunk
 from services.retriever.store import filters
 from services.retriever.store.items import CHUNK_COLUMNS, PlacedText, chunk_of
-from services.retriever.store.sqltools import TENANT, one, rows
+from services.retriever.store.sqltools import TENANT, rows
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,3 @@ async def passage_texts(conn: Connection, scope: Scope) -> list[PlacedText]:
         (scope.collection_id, *params),
     )
     return [PlacedText(**row) for row in found]
-
-
-async def version(conn: Connection, collection_id: str) -> int:
-    """The collection's version now, 0 when it is gone."""
-    row = await one(
-        conn,
-        f"""SELECT version FROM retriever.collections
-            WHERE tenant_id = {TENANT} AND collection_id = %s""",
-        (collection_id,),
-    )
-    return int(row["version"]) if row else 0

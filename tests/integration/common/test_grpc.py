@@ -529,6 +529,29 @@ async def test_metrics_and_spans_know_how_a_call_really_ended(serve: Serve, tena
     assert not span.status.is_ok
 
 
+async def test_what_an_answer_lacks_is_counted(serve: Serve, tenant):
+    telemetry = Telemetry(ChassisSettings(), "test")
+    lacks = [common_pb2.Degradation(kind=common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED)]
+
+    async def load(request, ctx):
+        return memory_pb2.LoadMemoryResponse(degradations=lacks)
+
+    async def follow(request, ctx):
+        yield memory_pb2.WatchJobResponse()
+
+    running = await serve(telemetry=telemetry, LoadMemory=load, WatchJob=follow)
+    stub = _stub(running)
+    for _ in range(2):
+        await stub.LoadMemory(memory_pb2.LoadMemoryRequest(), metadata=tenant.metadata)
+    watched = stub.WatchJob(memory_pb2.WatchJobRequest(), metadata=tenant.metadata)
+    assert len([item async for item in watched]) == 1
+    await running.server.stop()
+    counted = telemetry.metrics.registry.get_sample_value(
+        "nianlun_degradations_total", {"kind": "dense_leg_skipped"}
+    )
+    assert counted == 2
+
+
 async def test_g06_calls_in_flight_finish_while_draining(serve: Serve, tenant):
     async def slow(request, ctx):
         await asyncio.sleep(0.5)

@@ -99,6 +99,7 @@ async def test_g06_sigterm_under_load_loses_no_acknowledged_write(chassis_db, tm
         tmp_path,
         NIANLUN_TESTAPP_DATABASE_DSN=chassis_db.role_dsn("memory"),
         NIANLUN_DRAIN_S="0.3",
+        NIANLUN_LOG_LEVEL="WARNING",  # nobody reads the pipe: a line per call would fill it
     )
     port = int(await asyncio.to_thread(process.stdout.readline))
     acknowledged: list[str] = []

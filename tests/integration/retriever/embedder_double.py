@@ -18,6 +18,8 @@ import numpy as np
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2 as e
 from nianlun.embedder.v1 import embedder_pb2_grpc
+from services.common.grpc.server import server_options
+from services.common.settings import ChassisSettings
 from services.search import tokenize
 
 DIMENSIONS = {"small": 384, "large": 1024, "late": 384}
@@ -131,7 +133,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
 async def embedder_double() -> AsyncIterator[EmbedderDouble]:
     """A running one on a free port, without any key."""
     servicer = EmbedderDouble()
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server = grpc.aio.server(options=server_options(ChassisSettings()))
     embedder_pb2_grpc.add_EmbedderServiceServicer_to_server(servicer, server)
     servicer.port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

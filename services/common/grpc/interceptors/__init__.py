@@ -4,6 +4,7 @@ from services.common.grpc.interceptors.access_log import AccessLogInterceptor
 from services.common.grpc.interceptors.auth import AuthInterceptor
 from services.common.grpc.interceptors.base import Interceptor, RpcCall
 from services.common.grpc.interceptors.deadline import DeadlineInterceptor
+from services.common.grpc.interceptors.degradations import DegradationsInterceptor
 from services.common.grpc.interceptors.drain import DrainInterceptor
 from services.common.grpc.interceptors.errors import ErrorsInterceptor
 from services.common.grpc.interceptors.metrics import MetricsInterceptor
@@ -15,6 +16,7 @@ __all__ = [
     "AccessLogInterceptor",
     "AuthInterceptor",
     "DeadlineInterceptor",
+    "DegradationsInterceptor",
     "DrainInterceptor",
     "ErrorsInterceptor",
     "Interceptor",

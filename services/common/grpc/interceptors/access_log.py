@@ -33,11 +33,13 @@ class AccessLogInterceptor(Interceptor):
 
     def _tell(self, call: RpcCall, ms: float) -> None:
         trail = call.trail
-        fields = {"code": trail.code, "ms": round(ms, 1), "rpc": call.name}
+        fields: dict[str, object] = {"code": trail.code, "ms": round(ms, 1), "rpc": call.name}
         if trail.tenant_id:
             fields["tenant"] = trail.tenant_id
         if trail.reason:
             fields["reason"] = trail.reason
+        if trail.degradations:
+            fields["degraded"] = sorted(set(trail.degradations))
         if call.service in _QUIET:
             self._log.debug("rpc", **fields)
         elif trail.code in ("INTERNAL", "UNKNOWN"):

@@ -31,6 +31,7 @@ class Trail:
     reason: str = ""
     tenant_id: str = ""
     detail: str = ""
+    degradations: tuple[str, ...] = ()
 
 
 _TRAIL: contextvars.ContextVar[Trail | None] = contextvars.ContextVar("nianlun_trail", default=None)
@@ -67,6 +68,9 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def on_request(self, call: RpcCall, request: object) -> None:
         """Sees each request message before the handler does; may raise a DomainError."""
 
+    def on_response(self, call: RpcCall, response: object) -> None:
+        """Sees each answer; of a stream only in the innermost interceptor, which drives it."""
+
     def deserializer(self, inner: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """Replaces how request bytes become a message; the default leaves it alone."""
         return inner
@@ -99,12 +103,15 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def unary(request: Any, context: Context) -> Any:
             call = begin(context)
             async with self.around(call):
-                return await inner(self._checked(call, request, handler), context)
+                response = await inner(self._checked(call, request, handler), context)
+                self.on_response(call, response)
+                return response
 
         async def stream(request: Any, context: Context) -> None:
             call = begin(context)
             async with self.around(call):
-                await _drive(inner(self._checked(call, request, handler), context), context)
+                responses = inner(self._checked(call, request, handler), context)
+                await self._drive(call, responses, context)
 
         return make(
             stream if handler.response_streaming else unary,
@@ -123,16 +130,16 @@ class Interceptor(grpc.aio.ServerInterceptor):
             self.on_request(call, request)
             yield request
 
-
-async def _drive(responses: Any, context: Context) -> None:
-    """Run a streaming handler of either kind to its end."""
-    if inspect.isawaitable(responses):
-        await responses
-        return
-    # Closed here, in this task: left to the garbage collector, its cleanup would run elsewhere.
-    async with aclosing(responses) as stream:
-        async for response in stream:
-            await context.write(response)
+    async def _drive(self, call: RpcCall, responses: Any, context: Context) -> None:
+        """Run a streaming handler of either kind to its end."""
+        if inspect.isawaitable(responses):
+            await responses
+            return
+        # Closed here, in this task: left to the garbage collector, its cleanup would run elsewhere.
+        async with aclosing(responses) as stream:
+            async for response in stream:
+                self.on_response(call, response)
+                await context.write(response)
 
 
 def _parts(handler: Handler) -> tuple[Callable[..., Handler], Callable[..., Any]]:
