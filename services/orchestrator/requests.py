@@ -114,8 +114,7 @@ def _scope(scope: pb.Scope, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
 
 
 def _metadata(scope: pb.Scope) -> Mapping[str, common_pb2.Value]:
-    validate.value_map("input.scope.metadata_equals", scope.metadata_equals)
-    validate.count("input.scope.metadata_equals", list(scope.metadata_equals), 16)
+    validate.value_map("input.scope.metadata_equals", scope.metadata_equals, 16)
     return dict(scope.metadata_equals)
 
 
@@ -127,11 +126,13 @@ def _schema(text: str) -> Mapping[str, Any] | None:
         raise errors.invalid_argument(field, f"must have at most {_SCHEMA_BYTES} bytes")
     try:
         schema = json.loads(text)
-    except (ValueError, RecursionError):
+        problem = structured.check_schema(schema) if isinstance(schema, dict) else None
+    except ValueError:
         raise errors.invalid_argument(field, "is no JSON") from None
+    except RecursionError:
+        raise errors.invalid_argument(field, "is nested too deeply") from None
     if not isinstance(schema, dict):
         raise errors.invalid_argument(field, "must be a JSON object")
-    problem = structured.check_schema(schema)
     if problem:
         raise errors.invalid_argument(field, problem)
     return schema

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
@@ -252,9 +251,11 @@ class Runs:
     async def _keep_lease(self, claim: _Claim) -> None:
         while True:
             await asyncio.sleep(self._rules.lease_s / 3)
-            with contextlib.suppress(DomainError):
+            try:
                 async with self._db.tenant() as conn:
-                    if not await store.renew(
-                        conn, claim.run_id, claim.attempt, self._rules.lease_s
-                    ):
-                        return
+                    held = await store.renew(conn, claim.run_id, claim.attempt, self._rules.lease_s)
+            except DomainError as error:
+                self._log.warning("lease_not_renewed", run_id=claim.run_id, reason=error.reason)
+                continue
+            if not held:
+                return

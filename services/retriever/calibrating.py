@@ -50,6 +50,7 @@ class Calibrator:
             outcome = await self.searcher.search(_spec(query, collection_id))
             samples.append(_sample(outcome, document_ids))
             if n % 20 == 0:
+                await job.stop_if_cancelled()
                 await job.progress(n, len(asked))
         fitted = fit(collection.model_id, samples)
         if fitted is None:

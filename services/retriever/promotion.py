@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from services.common import logs
 from services.common.db import Database
 from services.common.jobs import JobRun, Quarantine
+from services.retriever.domain import MAX_DIMENSIONS
 from services.retriever.store import collections, dense
 
 _RECALL: Final = 0.98
@@ -38,7 +39,7 @@ class Promoter:
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)
         space = collection.space(model_id) if collection else None
-        if space is None or not space.dimensions:
+        if space is None or not 0 < space.dimensions <= MAX_DIMENSIONS:
             return {"index": ""}
         name = await self._build(job.tenant_id, collection_id, model_id, space.dimensions)
         width, recall = await self._check(job.tenant_id, collection_id, model_id, space.dimensions)

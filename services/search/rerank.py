@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from services.search.types import Leg, LegResult, LegState
+from services.search.types import LegResult, LegState
 
 ALWAYS_PER_LEG = 3
 

@@ -53,14 +53,10 @@ def _converter() -> opencc.OpenCC:
     return opencc.OpenCC("t2s")
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> snowballstemmer.stemmer:
-    return snowballstemmer.stemmer("english")
-
-
 @lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
-    return str(_stemmer().stemWord(word))
+    # A stemmer holds the word it works on: one that threads share gives them each other's stems.
+    return str(snowballstemmer.stemmer("english").stemWord(word))
 
 
 def _unaccent(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Reading request bodies."""
+"""Reading request bodies and writing server-sent events."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ async def read_json(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request("the body must be a JSON object", code="invalid_json")
     return value
+
+
+def sse(value: dict[str, Any]) -> bytes:
+    """One server-sent event with a JSON object."""
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,7 +18,7 @@ from services.common.errors import DomainError
 from services.common.grpc import client
 from services.orchestrator.gateway import errors
 from services.orchestrator.gateway.backends import Backends, calling
-from services.orchestrator.gateway.bodies import read_json
+from services.orchestrator.gateway.bodies import read_json, sse
 from services.orchestrator.gateway.chat_request import ChatCall, parse
 from services.orchestrator.intents import INTENTS
 
@@ -92,7 +91,7 @@ async def _sse(
         "model": call.model,
     }
     async with aclosing(events):
-        yield _data({**head, "choices": [_choice({"role": "assistant", "content": ""})]})
+        yield sse({**head, "choices": [_choice({"role": "assistant", "content": ""})]})
         try:
             for piece in _chunks(call, head, first):
                 yield piece
@@ -100,34 +99,34 @@ async def _sse(
                 for piece in _chunks(call, head, event):
                     yield piece
         except DomainError as error:
-            yield _data(errors.domain_body(error)[1])
+            yield sse(errors.domain_body(error)[1])
     yield b"data: [DONE]\n\n"
 
 
 def _chunks(call: ChatCall, head: dict[str, Any], event: pb.ChatEvent) -> list[bytes]:
     kind = event.WhichOneof("event")
     if kind == "text_delta":
-        return [_data({**head, "choices": [_choice({"content": event.text_delta.text})]})]
+        return [sse({**head, "choices": [_choice({"content": event.text_delta.text})]})]
     if kind == "thinking_delta":
         delta = {"reasoning_content": event.thinking_delta.text}
-        return [_data({**head, "choices": [_choice(delta)]})]
+        return [sse({**head, "choices": [_choice(delta)]})]
     if kind == "completed":
         return _last_chunks(call, head, event.completed)
     if call.events:
         shown = MessageToDict(event, preserving_proto_field_name=True)
-        return [_data({**head, "choices": [], "nianlun": {"event": shown}})]
+        return [sse({**head, "choices": [], "nianlun": {"event": shown}})]
     return []
 
 
 def _last_chunks(call: ChatCall, head: dict[str, Any], completed: pb.Completed) -> list[bytes]:
     if completed.state != pb.RUN_STATE_COMPLETED:
-        return [_data(errors.body(completed.error.message, "api_error", None, _reason(completed)))]
+        return [sse(errors.body(completed.error.message, "api_error", None, _reason(completed)))]
     response = completed.response
     chunks = []
     choice = _choice({}, _finish(response))
-    chunks.append(_data({**head, "choices": [choice], "nianlun": _details(response)}))
+    chunks.append(sse({**head, "choices": [choice], "nianlun": _details(response)}))
     if call.include_usage:
-        chunks.append(_data({**head, "choices": [], "usage": _usage(response.usage)}))
+        chunks.append(sse({**head, "choices": [], "usage": _usage(response.usage)}))
     return chunks
 
 
@@ -209,7 +208,3 @@ def _finish(response: pb.ChatResponse) -> str:
 
 def _reason(completed: pb.Completed) -> str:
     return common_pb2.ErrorReason.Name(completed.error.reason).removeprefix("ERROR_REASON_").lower()
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"

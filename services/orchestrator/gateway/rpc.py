@@ -6,7 +6,6 @@ in protobuf's JSON form with the field names of the contract.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -22,7 +21,7 @@ from services.common.errors import DomainError
 from services.common.grpc import client
 from services.orchestrator.gateway import errors
 from services.orchestrator.gateway.backends import Backends, calling
-from services.orchestrator.gateway.bodies import read_json
+from services.orchestrator.gateway.bodies import read_json, sse
 from services.orchestrator.gateway.errors import HttpError, bad_request
 
 _SERVICES = {
@@ -91,18 +90,14 @@ async def _sse(
     async with aclosing(events):
         try:
             if first is not None:
-                yield _data(_shown(first))
+                yield sse(_shown(first))
             async for message in events:
-                yield _data(_shown(message))
+                yield sse(_shown(message))
         except DomainError as error:
-            yield _data(errors.domain_body(error)[1])
+            yield sse(errors.domain_body(error)[1])
 
 
 def _shown(message: Message) -> dict[str, Any]:
     return MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"

@@ -319,7 +319,7 @@ def _reasoned(state: _State, text: str | None, finish: str, recovered: str = "")
 def _parsed(arguments: str) -> Mapping[str, Any] | None:
     try:
         value = json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -137,7 +137,7 @@ def _objects(text: str) -> list[Any]:
     while position >= 0 and len(found) < 8:
         try:
             value, end = decoder.raw_decode(text, position)
-        except ValueError:
+        except (ValueError, RecursionError):
             position = text.find("{", position + 1)
             continue
         found.append(value)

@@ -63,6 +63,17 @@ async def test_t04_older_statements_that_come_late_take_their_place(memory: Memo
     assert [f.value for f in await memory.facts("u", as_of=stamp(ago(250)))] == ["北京"]
 
 
+async def test_t04_what_was_said_again_later_still_holds(memory: Memory) -> None:
+    for days, text in ((300, "我住在北京"), (10, "我住在北京"), (200, "我搬到上海了")):
+        await memory.say("u", text, at=ago(days), session=f"s{days}")
+        await memory.settled()
+    history = await memory.history("u", "city")
+    assert [f.value for f in history] == ["北京", "上海", "北京"]
+    assert [f.HasField("valid_to") for f in history] == [True, True, False]
+    assert [len(f.sources) for f in history] == [1, 1, 1]
+    assert [f.value for f in await memory.facts("u")] == ["北京"]
+
+
 async def test_t05_last_week_of_a_backfilled_turn(memory: Memory) -> None:
     await memory.say("u", "I went to Paris last week", at=datetime(2023, 5, 24, 9, tzinfo=UTC))
     await memory.settled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import grpc
@@ -76,6 +77,15 @@ async def test_p6_selected_text_comes_first_and_a_document_speaks_for_itself(
         assert o.EVIDENCE_SOURCE_DOCUMENT_TEXT in sources
 
 
+async def _until_readings_have_vectors(client: Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            found = await client.memory.ListReadings(m.ListReadingsRequest(user_id="u"))
+            if all(one.vector_state == m.VECTOR_STATE_READY for one in found.readings):
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_p9_p14_a_first_reading_then_a_related_one_and_feedback(
     client: Client, library: str
 ) -> None:
@@ -85,6 +95,7 @@ async def test_p9_p14_a_first_reading_then_a_related_one_and_feedback(
     assert first.intent == o.INTENT_PERSONALISED_SUMMARY
     assert not first.answer.recommendations
     assert "校准凸组合" in first.answer.text
+    await _until_readings_have_vectors(client)
     second = await _chat(
         client, "总结一下", scope=o.Scope(collection_id=library, document_ids=["leases"])
     )
