@@ -11,19 +11,19 @@ import pytest
 
 from tests.support.calls import invoke
 from tests.support.contract import BY_NAME
-from tests.support.db import Database
+from tests.support.db import Databases
 from tests.support.requests import REQUESTS, Ids
 from tests.support.slow_embedder import SlowEmbedder, slow_embedder
 from tests.support.stack import Stack
 
 
 @pytest.fixture(scope="module")
-async def slow(database: Database) -> AsyncIterator[tuple[Stack, SlowEmbedder]]:
+async def slow(databases: Databases) -> AsyncIterator[tuple[Stack, SlowEmbedder]]:
     """Memory and orchestrator in front of an embedder that takes five seconds for a text."""
     async with slow_embedder(5.0) as embedder:
         target = f"127.0.0.1:{embedder.port}"
         stack = Stack(
-            database,
+            databases.new(),
             workers=False,
             services=("retriever", "memory", "orchestrator"),
             targets={"embedder": target},

@@ -85,6 +85,9 @@ class Client:
 class Stack:
     """Services and workers over one database. With `llm` they use that model, else none.
 
+    Stacks that differ in what their workers can do need databases of their own: over one, each
+    takes the other's jobs.
+
     `chassis` and `overrides` (by service) are settings; `targets` are addresses of services that
     run elsewhere, to be left out of `services`.
     """

@@ -11,7 +11,7 @@ import pytest
 from services.common.settings import ChassisSettings
 from services.orchestrator.gateway import app as gateway
 from services.orchestrator.gateway.settings import GatewaySettings
-from tests.support.db import Database
+from tests.support.db import Databases
 from tests.support.fake_llm import FakeLlm
 from tests.support.stack import Stack
 
@@ -30,9 +30,9 @@ class Gateway:
 
 
 @pytest.fixture(scope="module")
-async def gate(database: Database, _llm_server: FakeLlm) -> AsyncIterator[Gateway]:
+async def gate(databases: Databases, _llm_server: FakeLlm) -> AsyncIterator[Gateway]:
     stack = Stack(
-        database,
+        databases.new(),
         llm=_llm_server,
         workers=False,
         services=("embedder", "orchestrator"),
@@ -58,7 +58,7 @@ async def gate(database: Database, _llm_server: FakeLlm) -> AsyncIterator[Gatewa
         )
     )
     await app.start()
-    tenant = database.tenant()
+    tenant = stack.database.tenant()
     try:
         yield Gateway(f"http://127.0.0.1:{app.port}", tenant.key, stack)
     finally:

@@ -17,7 +17,7 @@ from services.common.settings import ChassisSettings
 from services.orchestrator.gateway import app as gateway
 from services.orchestrator.gateway.settings import GatewaySettings
 from tests.support import fake_llm as llm
-from tests.support.db import Database
+from tests.support.db import Databases
 from tests.support.fake_llm import FakeLlm
 from tests.support.requests import new_id
 from tests.support.stack import Client, Stack
@@ -38,10 +38,10 @@ expect: Any = playwright.expect
 
 
 @pytest.fixture(scope="module")
-async def stack(database: Database, _llm_server: FakeLlm) -> AsyncIterator[Stack]:
+async def stack(databases: Databases, _llm_server: FakeLlm) -> AsyncIterator[Stack]:
     if not CHROMIUM:
         pytest.skip("Chromium is not installed (apt install chromium)")
-    running = Stack(database, llm=_llm_server)
+    running = Stack(databases.new(), llm=_llm_server)
     await running.start()
     try:
         yield running

@@ -8,17 +8,17 @@ import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
-from tests.support.db import Database
+from tests.support.db import Databases
 from tests.support.requests import new_id
 from tests.support.stack import Client, Stack
 
 
 @pytest.fixture(scope="module")
-async def alone(database: Database) -> AsyncIterator[Stack]:
+async def alone(databases: Databases) -> AsyncIterator[Stack]:
     """Only the orchestrator runs; memory and retriever refuse connections."""
     dead = {"embedder": "127.0.0.1:9", "memory": "127.0.0.1:9", "retriever": "127.0.0.1:9"}
     stack = Stack(
-        database,
+        databases.new(),
         workers=False,
         services=("orchestrator",),
         targets=dead,

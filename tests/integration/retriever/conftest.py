@@ -12,7 +12,7 @@ import pytest_asyncio
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from tests.integration.retriever.embedder_double import EmbedderDouble, embedder_double
-from tests.support.db import Database, Tenant
+from tests.support.db import Database, Databases, Tenant
 from tests.support.stack import Client, Stack
 
 ENDED = (
@@ -78,6 +78,13 @@ class Shelf:
 async def double() -> AsyncIterator[EmbedderDouble]:
     async with embedder_double() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def database(databases: Databases) -> Database:
+    """One of these tests' own: the worker of `stack` must not take jobs that name the double's
+    models."""
+    return databases.new()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
