@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.retriever import chunking
 from services.retriever.chunking import MAX_TOKENS, Chunk, chunk
 from services.retriever.reading import reader
+from services.retriever.reading import sentences as sentences_module
 from services.retriever.reading.blocks import Kind, ReadError, Source
 from services.retriever.reading.graphemes import safe_cut
 from services.retriever.reading.sentences import estimate_tokens, sentences, split_long
@@ -101,3 +102,34 @@ def test_token_estimate_is_near_the_models() -> None:
 
 def test_equal_text_has_an_equal_hash() -> None:
     assert chunking.content_hash("a") == chunking.content_hash("a") != chunking.content_hash("b")
+
+
+ODD_SHAPES = ["长", "长,", "No. ", "a", " ", "word ", "？", "a\n", "1.", "\U0001f469\u200d\U0001f467"]
+
+
+@pytest.mark.parametrize("unit", ODD_SHAPES)
+    "unit", ["长", "长,", "No. ", "a", " ", "word ", "？", "a\n", "1.", "👩‍👩‍👧"]
+)
+def test_long_texts_of_any_shape_are_cut_once_and_in_linear_work(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = 0
+    plain = sentences_module._tokens
+
+    def counting(text: str) -> float:
+        nonlocal looked_at
+        looked_at += len(text)
+        return plain(text)
+
+    monkeypatch.setattr(sentences_module, "_tokens", counting)
+    work = []
+    for size in (5_000, 20_000):
+        looked_at = 0
+        text = (unit * size)[:size]
+        spans = split_long(text, 50)
+        assert [a for a, _ in spans[1:]] == [b for _, b in spans[:-1]]
+        assert (spans[0][0], spans[-1][1]) == (0, len(text))
+        assert all(b - a <= 50 * 8 for a, b in spans)
+        assert all(plain(text[a:b]) <= 51 for a, b in spans)
+        work.append(looked_at)
+    assert work[1] <= 5 * work[0], "four times the text, four times the work"
