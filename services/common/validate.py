@@ -16,7 +16,7 @@ from typing import Protocol
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from nianlun.common.v1 import common_pb2
-from services.common import errors
+from services.common import errors, unicode
 from services.common.pages import Page, page
 
 __all__ = [
@@ -68,9 +68,12 @@ def sanitise(value: str) -> tuple[str, tuple[str, ...]]:
     if _CONTROL.search(value):
         value = _CONTROL.sub("", value)
         changes.append("control_removed")
-    if not unicodedata.is_normalized("NFC", value):
-        value = unicodedata.normalize("NFC", value)
+    bounded = unicode.bounded_marks(value)
+    if not unicodedata.is_normalized("NFC", bounded):
+        bounded = unicodedata.normalize("NFC", bounded)
+    if bounded != value:
         changes.append("nfc")
+    value = bounded
     return value, tuple(changes)
 
 
@@ -104,7 +107,9 @@ def ident(field: str, value: str, max_chars: int = 256) -> str:
     """
     if _ANY_CONTROL.search(value) or _SURROGATE.search(value):
         raise errors.invalid_argument(field, "must not contain control characters")
-    clean = unicodedata.normalize("NFC", value)
+    if len(value) > max_chars * 4 + 16:
+        raise errors.invalid_argument(field, f"must have at most {max_chars} characters")
+    clean = unicode.normal("NFC", value)
     if not clean.strip():
         raise errors.invalid_argument(field, "is required")
     if len(clean) > max_chars:

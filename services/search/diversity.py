@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from services.search.types import Item
+from services.search.types import FloatArray, Item
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,56 @@ class Collapsed:
     dropped: int
 
 
+_BLOCK: Final = 256
+_POOL: Final = 3_000
+
+
+class _Families:
+    """Which earlier vector each one is nearly equal to; compared block by block, as one product of
+    matrices costs a tenth of as many products of vectors."""
+
+    def __init__(self, vectors: Sequence[tuple[str, FloatArray]], near: float, room: int) -> None:
+        self._vectors = vectors
+        self._place = {item_id: n for n, (item_id, _) in enumerate(vectors)}
+        self._near = near
+        self._room = room
+        self._kept: list[int] = []
+        self._block = -1
+        self._like_kept = self._like_block = np.empty((0, 0), np.bool_)
+        self._kept_before = 0
+
+    def original(self, item_id: str) -> str | None:
+        """The first kept vector that this one is nearly equal to. Ids come in order."""
+        place = self._place.get(item_id)
+        if place is None:
+            return None
+        block, row = divmod(place, _BLOCK)
+        if block != self._block:
+            self._compare(block)
+        like = self._like_kept[row]
+        if like.any():
+            return self._vectors[self._kept[int(np.argmax(like))]][0]
+        for kept in self._kept[self._kept_before :]:
+            if self._like_block[row, kept - block * _BLOCK]:
+                return self._vectors[kept][0]
+        return None
+
+    def keep(self, item_id: str) -> None:
+        """From now on others are compared with this one, as long as there is room."""
+        place = self._place.get(item_id)
+        if place is not None and len(self._kept) < self._room:
+            self._kept.append(place)
+
+    def _compare(self, block: int) -> None:
+        rows = np.stack([v for _, v in self._vectors[block * _BLOCK : (block + 1) * _BLOCK]])
+        # What another block kept since the last comparison stands before this block.
+        before = [self._vectors[n][1] for n in self._kept if n < block * _BLOCK]
+        kept = np.stack(before) if before else np.empty((0, rows.shape[1]), np.float32)
+        self._block, self._kept_before = block, len(before)
+        self._like_kept = rows @ kept.T >= self._near
+        self._like_block = rows @ rows.T >= self._near
+
+
 def collapse(order: Sequence[str], items: Mapping[str, Item], near: float, keep: int) -> Collapsed:
     """Drops equal contents (same hash) and, with `near` > 0, nearly equal vectors.
 
@@ -28,28 +79,32 @@ def collapse(order: Sequence[str], items: Mapping[str, Item], near: float, keep:
     survivors: list[str] = []
     by_hash: dict[str, str] = {}
     sources: dict[str, list[str]] = {}
-    kept_vectors: list[tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]] = []
+    families = _Families(_vectors(order, items) if near > 0.0 else (), near, keep)
     for item_id in order:
         item = items.get(item_id)
         original = by_hash.get(item.content_hash) if item and item.content_hash else None
-        vector = item.vector if item is not None else None
-        if original is None and near > 0.0 and vector is not None and len(survivors) < keep:
-            original = next(
-                (i for i, other in kept_vectors if float(np.dot(other, vector)) >= near), None
-            )
+        if original is None and len(survivors) < keep:
+            original = families.original(item_id)
         if original is not None:
             sources.setdefault(original, []).append(item_id)
             continue
         survivors.append(item_id)
         if item is not None and item.content_hash:
             by_hash[item.content_hash] = item_id
-        if vector is not None and len(kept_vectors) < keep:
-            kept_vectors.append((item_id, vector))
+        families.keep(item_id)
     return Collapsed(
         tuple(survivors),
         {i: tuple(s) for i, s in sources.items()},
         len(order) - len(survivors),
     )
+
+
+def _vectors(order: Sequence[str], items: Mapping[str, Item]) -> list[tuple[str, FloatArray]]:
+    return [
+        (i, item.vector)
+        for i in order
+        if (item := items.get(i)) is not None and item.vector is not None
+    ]
 
 
 def cap_per_document(order: Sequence[str], items: Mapping[str, Item], most: int) -> tuple[str, ...]:
@@ -78,26 +133,33 @@ def mmr(
 ) -> tuple[str, ...]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998) for the first `k`; rest as it was.
 
-    `balance` 1 = relevance alone. Items without a vector count as unlike everything.
+    `balance` 1 = relevance alone. Items without a vector count as unlike everything. It chooses
+    among the best 3,000.
     """
     if balance >= 1.0 or len(order) < 2:
         return tuple(order)
-    low = min(scores[i] for i in order)
-    span = max(scores[i] for i in order) - low or 1.0
-    rest, chosen = list(order), list[str]()
-    closest = dict.fromkeys(order, 0.0)
-    while rest and len(chosen) < k:
-        best = max(
-            rest, key=lambda i: balance * (scores[i] - low) / span - (1.0 - balance) * closest[i]
-        )
-        rest.remove(best)
+    pool, rest = order[:_POOL], order[_POOL:]
+    values = np.array([scores[i] for i in pool], np.float64)
+    span = float(values.max() - values.min()) or 1.0
+    worth = balance * (values - values.min()) / span
+    likeness = _likeness(pool, items)
+    closest = np.zeros(len(pool), np.float64)
+    left = np.ones(len(pool), np.bool_)
+    chosen: list[int] = []
+    while len(chosen) < min(k, len(pool)):
+        best = int(np.argmax(np.where(left, worth - (1.0 - balance) * closest, -np.inf)))
+        left[best] = False
         chosen.append(best)
-        picked = items.get(best)
-        if picked is None or picked.vector is None:
-            continue
-        for other_id in rest:
-            other = items.get(other_id)
-            if other is not None and other.vector is not None:
-                likeness = float(np.dot(other.vector, picked.vector))
-                closest[other_id] = max(closest[other_id], likeness)
-    return (*chosen, *rest)
+        closest = np.maximum(closest, likeness[best])
+    unchosen = (pool[n] for n in np.flatnonzero(left).tolist())
+    return (*(pool[n] for n in chosen), *unchosen, *rest)
+
+
+def _likeness(pool: Sequence[str], items: Mapping[str, Item]) -> FloatArray:
+    """Inner products (n, n), 0 where a side has no vector."""
+    known = dict(_vectors(pool, items))
+    if not known:
+        return np.zeros((len(pool), len(pool)), np.float32)
+    blank = np.zeros(len(next(iter(known.values()))), np.float32)
+    rows = np.stack([known.get(i, blank) for i in pool])
+    return rows @ rows.T

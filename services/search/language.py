@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
+
+from services.common import unicode
 
 # Han (with extensions A and B and the compatibility block), the iteration mark and 〇.
 HAN: Final = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -13,6 +14,7 @@ KANA_HANGUL: Final = r"\u3040-\u30ff\u31f0-\u31ff\uac00-\ud7af\u1100-\u11ff"
 
 _HAN_CHAR: Final = re.compile(f"[{HAN}]")
 _CJK_CHAR: Final = re.compile(f"[{HAN}{KANA_HANGUL}]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _WORD: Final = re.compile(rf"[^\W_{HAN}{KANA_HANGUL}]+")
 # Zero-width and soft characters that people paste without seeing them, bidi marks included.
 _INVISIBLE: Final = re.compile(
@@ -25,9 +27,10 @@ SHORT_QUERY_WORDS: Final = 3
 
 
 def normalise(text: str) -> str:
-    """NFKC without zero-width characters; case is kept (camelCase still has to be seen)."""
+    """NFKC without zero-width characters; case is kept (camelCase still has to be seen). Half a
+    surrogate pair becomes the replacement character, as nothing that follows could encode it."""
     # Invisible characters go first: one inside a composed pair would keep NFKC from joining it.
-    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+    return unicode.normal("NFKC", _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text)))
 
 
 def is_chinese(text: str) -> bool:

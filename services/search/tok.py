@@ -29,6 +29,7 @@ import opencc
 import rjieba
 import snowballstemmer
 
+from services.common import unicode
 from services.search import stopwords
 from services.search.dates import date_tokens
 from services.search.language import HAN, KANA_HANGUL, normalise
@@ -62,7 +63,7 @@ def _stem(word: str) -> str:
 def _unaccent(word: str) -> str:
     if word.isascii():
         return word
-    decomposed = unicodedata.normalize("NFD", word)
+    decomposed = unicode.normal("NFD", word)
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from services.search import engine, phrase
+from services.search import diversity, engine, phrase
 from services.search.bm25 import RamIndex
 from services.search.calibration import DEFAULT_MODEL, Calibration, shipped
 from services.search.recipes import Fusion, Recipe, RecipeError, customise, recipe
@@ -248,3 +249,33 @@ def test_calibration_survives_json() -> None:
     assert Calibration.from_json(CALIBRATION.to_json()) == CALIBRATION
     with pytest.raises(ValueError, match="calibration"):
         Calibration.from_json('{"x": 1}')
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_s14_families_are_those_of_a_plain_comparison(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count, keep, near = int(rng.integers(300, 900)), int(rng.integers(1, 400)), 0.9
+    vectors = rng.standard_normal((count, 5)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    order = [str(n) for n in range(count)]
+    items = {i: Item(id=i, vector=v) for i, v in zip(order, vectors, strict=True)}
+    kept: list[int] = []
+    for n in range(count):
+        among = kept[:keep] if len(kept) < keep else []
+        if not any(float(vectors[m] @ vectors[n]) >= near for m in among):
+            kept.append(n)
+    assert diversity.collapse(order, items, near, keep).order == tuple(map(str, kept))
+
+
+def test_s14_three_thousand_candidates_are_compared_in_time() -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((3_000, 384)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    order = [str(n) for n in range(3_000)]
+    items = {i: Item(id=i, vector=v) for i, v in zip(order, vectors, strict=True)}
+    begun = time.perf_counter()
+    collapsed = diversity.collapse(order, items, 0.95, 4_000)
+    chosen = diversity.mmr(order, {i: 1 / (1 + int(i)) for i in order}, items, 0.5, 1_000)
+    assert time.perf_counter() - begun < 10  # pair by pair it took half a minute
+    assert collapsed.dropped == 0
+    assert sorted(chosen) == sorted(order)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.common.unicode import bounded_marks
+from services.search import phrase
 from services.search.language import is_chinese, is_short_query, query_length
 from services.search.tok import MAX_TERM_CHARACTERS, query_terms, tokenize
 
@@ -85,3 +89,18 @@ def test_lengths_by_script() -> None:
     assert query_length("R6900 服务器") == (3, 1)
     assert is_chinese("R6900 服务器")
     assert not is_chinese("server 器 of some kind")
+
+
+@pytest.mark.parametrize("text", ["a\ud800b", "\udfff", "服务器\ud83d 内存"])
+def test_half_a_character_is_no_error(text: str) -> None:
+    assert "\ud800" not in "".join(tokenize(text))
+    assert phrase.searchable(text) == phrase.searchable(text.encode("utf-8", "replace").decode())
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0323", "\u0f71\u0f72", "\u0301"])
+def test_piled_marks_are_bounded(marks: str) -> None:
+    begun = time.process_time()
+    tokenize("e" + marks * 200_000 + " 服务器")
+    assert time.process_time() - begun < 3
+    assert bounded_marks("e\u0301\u0323") == "e\u0301\u0323"
+    assert len(bounded_marks("e" + "\u0301" * 100)) == 31
