@@ -22,10 +22,10 @@ from services.retriever.calibrating import CALIBRATE, Calibrator
 from services.retriever.calibrations import Calibrations
 from services.retriever.embedding import GrpcEmbedder
 from services.retriever.embeddings_jobs import REEMBED, Backfiller
-from services.retriever.ingest import BACKFILL, INGEST, MERGE, PROMOTE, Ingester
+from services.retriever.ingest import BACKFILL, INGEST, MERGE, Ingester
 from services.retriever.library import Library
 from services.retriever.merging import Merger
-from services.retriever.promotion import Promoter
+from services.retriever.promotion import DEMOTE, PROMOTE, Promoter
 from services.retriever.searcher import Searcher
 from services.retriever.servicer import SCHEMA, RetrieverServicer
 from services.retriever.settings import RetrieverSettings
@@ -97,9 +97,9 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
 
 def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     """Tells the jobs who does what."""
-    backfiller = Backfiller(made.db, made.jobs, made.embedder)
     # Only the tables' owner may build an index: without its DSN no job is queued that must fail.
     promote_at = settings.promote_at if settings.maintenance_dsn else None
+    backfiller = Backfiller(made.db, made.jobs, made.embedder, promote_at)
     ingester = Ingester(made.db, made.jobs, made.embedder, made.executor, promote_at)
     promoter = Promoter(made.db, settings.maintenance_dsn, settings.index_memory_mb)
     calibrator = Calibrator(made.db, made.searcher, made.calibrations)
@@ -109,6 +109,7 @@ def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     jobs.register(REEMBED, backfiller.reembed, timeout_s=_LONG_S)
     jobs.register(MERGE, Merger(made.db).run, timeout_s=_LONG_S)
     jobs.register(PROMOTE, promoter.run, timeout_s=_LONG_S)
+    jobs.register(DEMOTE, promoter.drop, timeout_s=_LONG_S)
     jobs.register(CALIBRATE, calibrator.run, timeout_s=_LONG_S)
 
 

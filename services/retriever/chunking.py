@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from services.retriever.reading.blocks import Block, Kind
+from services.retriever.reading.graphemes import safe_cut
 from services.retriever.reading.sentences import estimate_tokens, sentences, split_long
 
 TARGET_TOKENS: Final = 200
@@ -22,6 +23,7 @@ MIN_TOKENS: Final = 40
 _MAX_CODE_CHARS: Final = 6_000
 _MAX_PREFIX_CHARS: Final = 200
 _MAX_SECTIONS: Final = 6
+_MAX_SECTION_CHARS: Final = 300
 
 _ABSTRACT: Final = re.compile(
     r"^(?:abstract|summary|tl;?dr|executive summary|摘\s*要|概\s*要|内容提要|概述)$", re.IGNORECASE
@@ -76,12 +78,12 @@ def chunk(text: str, blocks: Iterable[Block]) -> list[Chunk]:
     out: list[Chunk] = []
     run: list[Block] = []
     waiting: Block | None = None  # a heading that nothing has followed yet
-    for block in (replace(b, section=b.section[:_MAX_SECTIONS]) for b in blocks):
+    for block in (replace(b, section=_shortened(b.section)) for b in blocks):
         if block.kind is Kind.TITLE:
             out.extend(_pack(text, run))
             run = []
             if waiting is not None and not _leads_to(waiting, block):
-                out.append(_single(waiting))
+                out.extend(_whole(text, waiting))
             waiting = block
             continue
         waiting = None
@@ -96,8 +98,13 @@ def chunk(text: str, blocks: Iterable[Block]) -> list[Chunk]:
             run.append(block)
     out.extend(_pack(text, run))
     if waiting is not None:
-        out.append(_single(waiting))
+        out.extend(_whole(text, waiting))
     return [replace(c, tokens=estimate_tokens(c.text)) for c in out if c.text.strip()]
+
+
+def _shortened(section: Sequence[str]) -> tuple[str, ...]:
+    """A section path as every chunk under it repeats it."""
+    return tuple(title[:_MAX_SECTION_CHARS] for title in section[:_MAX_SECTIONS])
 
 
 def _leads_to(heading: Block, following: Block) -> bool:
@@ -114,18 +121,23 @@ def _single(block: Block) -> Chunk:
 
 
 def _whole(text: str, block: Block) -> Iterator[Chunk]:
-    if block.kind is not Kind.CODE or len(block.text) <= _MAX_CODE_CHARS:
+    """The block as one chunk. One of a size that is no passage any more (a listing, a table row or
+    heading without end) is cut at line ends, words or cells, else anywhere; a table's header stays
+    with each."""
+    if len(block.text) <= _MAX_CODE_CHARS:
         yield _single(block)
         return
-    # Code of this size is a listing, not an example: cut at line ends.
+    repeated = "" if text[block.start : block.end] == block.text else block.header
     start = block.start
-    at = start
-    for line in block.text.splitlines(keepends=True):
-        if at + len(line) - start > _MAX_CODE_CHARS and at > start:
-            yield replace(_single(block), text=text[start:at], start=start, end=at)
-            start = at
-        at += len(line)
-    yield replace(_single(block), text=text[start : block.end], start=start, end=block.end)
+    while start < block.end:
+        end = min(block.end, start + _MAX_CODE_CHARS)
+        if end < block.end:
+            gap = next((g for c in "\n |" if (g := text.rfind(c, start, end) + 1) > start), 0)
+            end = gap if gap > start else max(start + 1, safe_cut(text, end))
+        body = text[start:end]
+        shown = f"{repeated}\n{body}" if repeated else body
+        yield replace(_single(block), text=shown, start=start, end=end)
+        start = end
 
 
 @dataclass(frozen=True)
@@ -144,12 +156,14 @@ def _pack(text: str, blocks: Sequence[Block]) -> Iterator[Chunk]:
         raise ValueError("a block's text is not what its offsets say")
     spans = [span for block in blocks for span in _spans(text, block)]
     groups: list[list[_Span]] = []
+    size = 0
     for span in spans:
-        size = sum(s.tokens for s in groups[-1]) if groups else 0
         if groups and size + span.tokens <= TARGET_TOKENS:
             groups[-1].append(span)
+            size += span.tokens
         else:
             groups.append([span])
+            size = span.tokens
     if len(groups) > 1:
         tail = sum(s.tokens for s in groups[-1])
         before = sum(s.tokens for s in groups[-2])

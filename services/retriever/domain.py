@@ -24,7 +24,8 @@ Metadata = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class Space:
-    """A collection's vectors of one model. `state`: "active", "building" or "ready"."""
+    """A collection's vectors of one model. `state`: "active", "building" or "ready". `index_tried`:
+    vectors it had when an HNSW index failed its recall check, 0 if none did."""
 
     model_id: str
     model_revision: str
@@ -33,6 +34,15 @@ class Space:
     vectors: int
     index_name: str | None
     ef_search: int | None
+    index_tried: int = 0
+
+    def wants_index(self, promote_at: int) -> bool:
+        """Whether an HNSW index is to be built: large enough, not there, not just tried."""
+        return (
+            not self.index_name
+            and self.dimensions <= MAX_DIMENSIONS
+            and self.vectors >= max(promote_at, 2 * self.index_tried)
+        )
 
 
 @dataclass(frozen=True)

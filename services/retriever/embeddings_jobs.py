@@ -15,6 +15,7 @@ from services.retriever.chunking import content_hash
 from services.retriever.domain import ModelVectors
 from services.retriever.embedding import Batch, Embedder
 from services.retriever.indexing import indexed_passage
+from services.retriever.promotion import queue_build, queue_drop
 from services.retriever.store import collections, items
 from services.retriever.store.items import PlacedText
 from services.retriever.writing import put_vectors, vectors_of
@@ -27,11 +28,12 @@ _SAME: Final = 0.99
 
 @dataclass(frozen=True)
 class Backfiller:
-    """Handler of backfill and re-embedding jobs."""
+    """Handler of backfill and re-embedding jobs. `promote_at`: as for `Ingester`."""
 
     db: Database
     jobs: Jobs
     embedder: Embedder
+    promote_at: int | None
 
     async def backfill(self, job: JobRun) -> dict[str, str]:
         """Embeds what is pending in every space of the collection."""
@@ -59,6 +61,7 @@ class Backfiller:
         made = await self._fill(job, collection_id, model_id)
         if await job.cancelled():
             async with self.db.tenant() as conn:
+                await queue_drop(conn, self.jobs, collection_id, space)
                 await collections.drop_space(conn, collection_id, model_id)
             raise JobCancelled(job.job_id)
         checked = await self._verify(collection_id, model_id)
@@ -72,6 +75,9 @@ class Backfiller:
                 raise Retry("FAILED_PRECONDITION", 1.0, "Passages were added meanwhile.")
             if switched:
                 await collections.activate_space(conn, collection_id, model_id)
+                full = await collections.get(conn, collection_id)
+                active = full.active if full else None
+                await queue_build(conn, self.jobs, collection_id, active, self.promote_at)
             else:
                 await collections.set_space_state(conn, collection_id, model_id, "ready")
         return {

@@ -22,13 +22,13 @@ from services.retriever.domain import (
 )
 from services.retriever.embedding import Embedder
 from services.retriever.merging import MERGE_AT
+from services.retriever.promotion import queue_build
 from services.retriever.reading.blocks import ReadError
 from services.retriever.store import collections, documents, items, lexical
 
 INGEST: Final = "ingest"
 BACKFILL: Final = "backfill"
 MERGE: Final = "merge_postings"
-PROMOTE: Final = "build_dense_index"
 _GROUP_DOCUMENTS: Final = 64
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 _BACKFILL_DELAY_S: Final = 5.0
@@ -263,14 +263,7 @@ class Ingester:
             await self.jobs.enqueue(
                 conn, MERGE, {"collection_id": collection_id}, dedupe=collection_id
             )
-        active, promote_at = collection.active, self.promote_at
-        if promote_at and active and not active.index_name and active.vectors >= promote_at:
-            await self.jobs.enqueue(
-                conn,
-                PROMOTE,
-                {"collection_id": collection_id, "model_id": active.model_id},
-                dedupe=f"{collection_id}\x1f{active.model_id}",
-            )
+        await queue_build(conn, self.jobs, collection_id, collection.active, self.promote_at)
         return pending
 
 

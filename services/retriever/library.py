@@ -20,6 +20,7 @@ from services.retriever.embedding import Embedder
 from services.retriever.embeddings_jobs import REEMBED
 from services.retriever.ingest import BACKFILL, INGEST
 from services.retriever.parse import Pair
+from services.retriever.promotion import queue_drop
 from services.retriever.store import calibrations, collections, documents, items
 from services.search import TOK_VERSION
 
@@ -98,6 +99,8 @@ class Library:
     async def delete_collection(self, conn: Connection, collection_id: str) -> Collection:
         """Removes a collection with everything in it; returns what it was. NOT_FOUND."""
         found = await self.collection(conn, collection_id, lock=True)
+        for space in found.spaces:
+            await queue_drop(conn, self.jobs, collection_id, space)
         await collections.delete(conn, collection_id)
         return found
 
@@ -218,6 +221,7 @@ class Library:
         # Left behind by a job that failed or was cancelled: gone, or gone on with.
         stale = [m for m in building if m != model_id]
         for left in stale:
+            await queue_drop(conn, self.jobs, collection_id, found.space(left))
             await collections.drop_space(conn, collection_id, left)
         if found.space(model_id) is None and len(found.spaces) - len(stale) >= MAX_SPACES:
             raise errors.failed_precondition(
@@ -252,6 +256,7 @@ class Library:
                 raise errors.failed_precondition("pending", "The space lacks vectors.")
             await collections.activate_space(conn, collection_id, target)
             if drop_previous:
+                await queue_drop(conn, self.jobs, collection_id, found.active)
                 await collections.drop_space(conn, collection_id, found.model_id)
         return await self.collection(conn, collection_id)
 

@@ -1,4 +1,4 @@
-"""Building an HNSW index for a space that has grown beyond exact scans, and checking its recall."""
+"""HNSW indexes: built for a space beyond exact scans, checked for recall, dropped with it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,38 @@ import psycopg
 from pydantic import SecretStr
 
 from services.common import logs
-from services.common.db import Database
-from services.common.jobs import JobRun, Quarantine
-from services.retriever.domain import MAX_DIMENSIONS
+from services.common.db import Connection, Database
+from services.common.jobs import JobRun, Jobs, Quarantine
+from services.retriever.domain import MAX_DIMENSIONS, Space
 from services.retriever.store import collections, dense
 
+PROMOTE: Final = "build_dense_index"
+DEMOTE: Final = "drop_dense_index"
 _RECALL: Final = 0.98
 _K: Final = 20
 _PROBES: Final = 24
 _WIDTHS: Final = (64, 100, 200, 400, 800)
+
+
+async def queue_build(
+    conn: Connection, jobs: Jobs, collection_id: str, space: Space | None, promote_at: int | None
+) -> None:
+    """Queues the building of a space's index where it is due. `promote_at` None: never."""
+    if promote_at is None or space is None or not space.wants_index(promote_at):
+        return
+    key = f"{collection_id}\x1f{space.model_id}"
+    subject = {"collection_id": collection_id, "model_id": space.model_id}
+    await jobs.enqueue(conn, PROMOTE, subject, lock=f"dense_index\x1f{key}", dedupe=key)
+
+
+async def queue_drop(conn: Connection, jobs: Jobs, collection_id: str, space: Space | None) -> None:
+    """Queues the dropping of a space's index, in the transaction that drops the space. One that
+    is being built finds its space gone when it is done."""
+    if space is None or not space.index_name:
+        return
+    key = f"{collection_id}\x1f{space.model_id}"
+    subject = {"collection_id": collection_id, "model_id": space.model_id}
+    await jobs.enqueue(conn, DEMOTE, subject, lock=f"dense_index\x1f{key}", dedupe=key)
 
 
 @dataclass(frozen=True)
@@ -31,11 +54,6 @@ class Promoter:
     async def run(self, job: JobRun) -> dict[str, str]:
         """Builds the index, finds the search width that keeps recall, puts it into use."""
         collection_id, model_id = job.subject["collection_id"], job.subject["model_id"]
-        if self.owner_dsn is None:
-            raise Quarantine(
-                "FAILED_PRECONDITION",
-                "Set NIANLUN_RETRIEVER_MAINTENANCE_DSN for the worker; searches stay exact.",
-            )
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)
         space = collection.space(model_id) if collection else None
@@ -44,14 +62,26 @@ class Promoter:
         name = await self._build(job.tenant_id, collection_id, model_id, space.dimensions)
         width, recall = await self._check(job.tenant_id, collection_id, model_id, space.dimensions)
         async with self.db.tenant() as conn:
-            await collections.set_space_index(
+            there = await collections.set_space_index(
                 conn, collection_id, model_id, name if width else None, width
             )
-        if width is None:
-            logs.get(__name__).warning("index_recall_low", model=model_id, recall=recall)
+        if width is None or not there:
+            if there:
+                logs.get(__name__).warning("index_recall_low", model=model_id, recall=recall)
             await self._drop(name)
             return {"index": "", "recall": f"{recall:.4f}"}
         return {"index": name, "ef_search": str(width), "recall": f"{recall:.4f}"}
+
+    async def drop(self, job: JobRun) -> dict[str, str]:
+        """Drops the index of a space that is gone; one that has come back since keeps its own."""
+        collection_id, model_id = job.subject["collection_id"], job.subject["model_id"]
+        async with self.db.tenant() as conn:
+            collection = await collections.get(conn, collection_id)
+        space = collection.space(model_id) if collection else None
+        if space is not None and space.index_name:
+            return {"index": space.index_name}
+        await self._drop(dense.index_name(job.tenant_id, collection_id, model_id))
+        return {"index": ""}
 
     async def _build(
         self, tenant_id: str, collection_id: str, model_id: str, dimensions: int
@@ -67,7 +97,10 @@ class Promoter:
 
     async def _owner(self) -> psycopg.AsyncConnection[Any]:
         if self.owner_dsn is None:
-            raise Quarantine("FAILED_PRECONDITION", "No maintenance DSN is set.")
+            raise Quarantine(
+                "FAILED_PRECONDITION",
+                "Set NIANLUN_RETRIEVER_MAINTENANCE_DSN for the worker; searches stay exact.",
+            )
         return await psycopg.AsyncConnection.connect(
             self.owner_dsn.get_secret_value(), autocommit=True
         )

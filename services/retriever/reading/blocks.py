@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from urllib.parse import urlsplit
 
 
 class Kind(IntEnum):
@@ -92,3 +93,11 @@ class Source:
     data: bytes | None = None
     format: Format | None = None
     uri: str = ""
+
+
+def uri_path(uri: str) -> str:
+    """The path of a uri; all of it where it is none (`http://[x`)."""
+    try:
+        return urlsplit(uri).path
+    except ValueError:
+        return uri

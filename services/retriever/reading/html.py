@@ -1,16 +1,17 @@
 """HTML as text: boilerplate out, headings as section path, tables by whole rows.
 
-Built on `html.parser`, which never fails: broken nesting, missing end tags and unknown elements are
-what it is made for. Depth costs no recursion here, so hostile nesting is only long, not deep.
+Broken nesting, missing end tags and unknown elements are read as well as they can be. Depth costs
+no recursion here, so hostile nesting is only long, not deep.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from typing import Final
 
+from services.retriever.reading import html_tokens
 from services.retriever.reading.blocks import Block, Kind
 from services.retriever.reading.html_tables import OpenTable, TableText
 
@@ -139,16 +140,15 @@ class _Writer:
             )
 
 
-class _Parser(HTMLParser):
+class _Parser:
     def __init__(self, *, only_main: bool, strict: bool) -> None:
-        super().__init__(convert_charrefs=True)
         self.out = _Writer()
-        self.title = ""
+        self.title: list[str] = []
         self._only_main = only_main
         self._strict = strict
         self._open: list[tuple[str, bool]] = []  # tag, whether its content is skipped
+        self._opened: Counter[str] = Counter()  # how many of each tag are open
         self._skips = 0
-        self._mains = 0
         self._buffer: list[str] = []
         self._kind = Kind.PARAGRAPH
         self._heading = 0
@@ -157,10 +157,10 @@ class _Parser(HTMLParser):
         self._in_title = False
         self._tables: list[OpenTable] = []
 
-    # -- events of the parser ----------------------------------------------------------------
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        if tag == "title" and not self._open_has("svg"):
+    # -- events of the page --------------------------------------------------------------------
+    def start(self, tag: str, attributes: dict[str, str], *, closed: bool) -> None:
+        self._in_title = False  # a title holds no elements: one that is not closed ends here
+        if tag == "title" and not self._opened["svg"]:
             self._in_title = True
             return
         if tag in _VOID:
@@ -169,22 +169,24 @@ class _Parser(HTMLParser):
         skip = self._skipped(tag, attributes)
         if len(self._open) < _MAX_DEPTH:
             self._open.append((tag, skip))
+            self._opened[tag] += 1
             self._skips += skip
-            self._mains += tag == "main"
         if not self._skips:
             self._begin(tag, attributes)
+        if closed and tag not in ("td", "th", "tr"):
+            self.end(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if tag == "title":
             self._in_title = False
             return
-        if not any(t == tag for t, _ in self._open):
+        if not self._opened[tag]:
             return
         silent = self._skips > 0
         while self._open:
             name, skip = self._open.pop()
+            self._opened[name] -= 1
             self._skips -= skip
-            self._mains -= name == "main"
             if not silent and name != tag:
                 self._end(name)
             if name == tag:
@@ -192,28 +194,19 @@ class _Parser(HTMLParser):
         if not silent:
             self._end(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in _VOID and tag not in ("td", "th", "tr"):
-            self.handle_endtag(tag)
-
-    def handle_data(self, data: str) -> None:
+    def text(self, data: str) -> None:
         if self._in_title:
-            self.title += data
-        elif not self._skips and (self._mains or not self._only_main):
+            self.title.append(data)
+        elif not self._skips and (self._opened["main"] or not self._only_main):
             self._sink().append(data if self._pre else _SPACE.sub(" ", data))
 
     def finish(self) -> None:
         """Ends whatever the document left open."""
-        self.close()
         while self._tables:
             self._end_table()
         self._flush()
 
     # -- structure -----------------------------------------------------------------------------
-    def _open_has(self, tag: str) -> bool:
-        return any(t == tag for t, _ in self._open)
-
     def _skipped(self, tag: str, attributes: dict[str, str]) -> bool:
         if tag in _ALWAYS_SKIP or "hidden" in attributes:
             return True
@@ -232,7 +225,7 @@ class _Parser(HTMLParser):
         return self._buffer
 
     def _void(self, tag: str, attributes: dict[str, str]) -> None:
-        if self._skips or (self._only_main and not self._mains):
+        if self._skips or (self._only_main and not self._opened["main"]):
             return
         if tag == "br":
             self._sink().append("\n")
@@ -241,7 +234,7 @@ class _Parser(HTMLParser):
         elif tag == "img" and attributes.get("alt"):
             self._sink().append(attributes["alt"])
         elif tag == "meta" and attributes.get("property") == "og:title" and not self.title:
-            self.title = attributes.get("content", "")
+            self.title.append(attributes.get("content", ""))
 
     def _begin(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "table":
@@ -319,7 +312,7 @@ class _Parser(HTMLParser):
 
 def _parse(source: str, *, only_main: bool, strict: bool) -> _Parser:
     parser = _Parser(only_main=only_main, strict=strict)
-    parser.feed(source)
+    html_tokens.feed(source, parser)
     parser.finish()
     return parser
 
@@ -334,7 +327,7 @@ def read(source: str) -> tuple[str, str, list[Block]]:
     if not parser.out.blocks:
         parser = _parse(source, only_main=False, strict=False)
     blocks = parser.out.blocks
-    title = " ".join(parser.title.split())
+    title = " ".join("".join(parser.title).split())
     if not title:
         title = next((b.text for b in blocks if b.kind is Kind.TITLE), "")
     return "\n\n".join(parser.out.parts), title[:500], blocks

@@ -33,7 +33,7 @@ class TableText:
 
 def _span(value: str) -> int:
     digits = value.strip()[:6]
-    return max(1, int(digits)) if digits.isdigit() else 1
+    return max(1, int(digits)) if digits.isdecimal() else 1
 
 
 @dataclass
@@ -145,10 +145,13 @@ def _text(rows: list[list[Cell]], caption: str) -> TableText:
     out: list[TablePiece] = []
     for index, piece in enumerate(cut):
         start = 0 if index == 0 else at
-        end = at + len(piece.body)
         shown = f"{piece.header}\n{piece.body}" if piece.header else piece.body
         if index == 0 and caption:
             shown = f"{caption}\n{shown}"
+        if piece.first == piece.last:  # the header alone
+            out.append(TablePiece(shown, "", 0, len(lead) - 1))
+            continue
+        end = at + len(piece.body)
         out.append(TablePiece(shown, piece.header, start, end))
         at = end + 1
-    return TableText(lead + "\n".join(p.body for p in cut), tuple(out))
+    return TableText(lead + "\n".join(p.body for p in cut if p.last > p.first), tuple(out))

@@ -13,16 +13,16 @@ from typing import Final
 from services.retriever.reading import tables
 from services.retriever.reading.blocks import Block, Kind
 
-_ATX: Final = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_ATX: Final = re.compile(r"^ {0,3}(#{1,6})(?![^ \t])(.*)$")
 _SETEXT: Final = re.compile(r"^ {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _LIST: Final = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
 _RULE: Final = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
-_DELIMITER: Final = re.compile(r"^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
+_DELIMITER: Final = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _COMMENT: Final = re.compile(r"^ {0,3}<!--")
 _FRONT: Final = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE: Final = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
-_INLINE: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[*_`]{1,3}")
+_FRONT_TITLE: Final = re.compile(r"^title:[ \t]*(\S.*)$", re.MULTILINE)
+_INLINE: Final = re.compile(r"!?\[([^\[\]]*)\]\((?:[^()]|\([^()]*\))*\)|[*_`]{1,3}")
 _CELL: Final = re.compile(r"(?<!\\)\|")
 
 
@@ -65,7 +65,7 @@ def read(text: str) -> tuple[str, list[Block]]:
     if front:
         begin = front.end()
         named = _FRONT_TITLE.search(front.group(1))
-        title = named.group(1).strip() if named else ""
+        title = _unquoted(named.group(1).strip()) if named else ""
     scan = _Scan(text, _lines(text, begin))
     while scan.at < len(scan.lines):
         _step(scan)
@@ -93,7 +93,7 @@ def _step(scan: _Scan) -> None:
     elif fence:
         _code(scan, fence.group(1))
     elif atx:
-        _heading(scan, len(atx.group(1)), atx.group(2) or "", scan.at)
+        _heading(scan, len(atx.group(1)), _without_closing(atx.group(2)), scan.at)
     elif _COMMENT.match(content):
         _comment(scan)
     elif _table_starts(scan):
@@ -102,6 +102,17 @@ def _step(scan: _Scan) -> None:
         _list(scan)
     else:
         _paragraph(scan)
+
+
+def _unquoted(value: str) -> str:
+    return value.removeprefix(value[:1] if value[:1] in "\"'" else "").rstrip("\"'").strip()
+
+
+def _without_closing(inline: str) -> str:
+    """A heading's text without the `#` signs that may close it."""
+    text = inline.strip(" \t")
+    opened = text.rstrip("#")
+    return text if opened and not opened.endswith((" ", "\t")) else opened.rstrip(" \t")
 
 
 def _heading(scan: _Scan, level: int, inline: str, last: int) -> None:
@@ -139,8 +150,8 @@ def _comment(scan: _Scan) -> None:
 def _table_starts(scan: _Scan) -> bool:
     if scan.at + 1 >= len(scan.lines) or "|" not in scan.lines[scan.at][1]:
         return False
-    delimiter = scan.lines[scan.at + 1][1]
-    return "-" in delimiter and _DELIMITER.match(delimiter) is not None
+    delimiter = scan.lines[scan.at + 1][1].strip()
+    return "-" in delimiter and _DELIMITER.fullmatch(delimiter) is not None
 
 
 def _cells(content: str) -> list[str]:

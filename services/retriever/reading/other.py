@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from pathlib import PurePosixPath
-from urllib.parse import urlsplit
 
-from services.retriever.reading.blocks import ReadError, Unreadable
+from services.retriever.reading.blocks import ReadError, Unreadable, uri_path
 
 
 def to_markdown(data: bytes, uri: str) -> str:
@@ -18,7 +17,7 @@ def to_markdown(data: bytes, uri: str) -> str:
             Unreadable.NO_CONVERTER,
             "this format needs the extra: pip install 'nianlun[ingest]'",
         ) from error
-    suffix = PurePosixPath(urlsplit(uri).path).suffix.lower() or None
+    suffix = PurePosixPath(uri_path(uri)).suffix.lower() or None
     try:
         # Plugins and network access stay off: the bytes are all that is read.
         result = markitdown.MarkItDown(enable_plugins=False).convert_stream(

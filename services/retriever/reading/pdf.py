@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import struct
+import zlib
 from collections import Counter
 from typing import Final
 
@@ -12,6 +14,19 @@ from services.retriever.reading.blocks import Block, Kind, ReadError, Unreadable
 from services.retriever.reading.sanitize import sanitize
 
 _MAX_PAGES: Final = 5_000
+# pypdf reports damage as whatever the damaged object led to.
+_DAMAGE: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 _HYPHEN: Final = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
 _NUMBER: Final = re.compile(r"\d+")
 _SENTENCE_END: Final = (".", "。", "!", "?", "！", "？", ":", "：", ";", "；")
@@ -46,7 +61,7 @@ def read(data: bytes) -> tuple[str, str, list[Block]]:
 def _pages(data: bytes) -> tuple[str, list[list[str]]]:
     try:
         import pypdf
-        from pypdf.errors import PyPdfError
+        from pypdf.errors import DependencyError, PyPdfError
     except ImportError as error:
         raise ReadError(
             Unreadable.NO_CONVERTER, "reading PDF needs the extra: pip install 'nianlun[ingest]'"
@@ -60,8 +75,11 @@ def _pages(data: bytes) -> tuple[str, list[list[str]]]:
             raise ReadError(Unreadable.TOO_LARGE, f"more than {_MAX_PAGES:,} pages")
         pages = [sanitize(page.extract_text() or "")[0].split("\n") for page in reader.pages]
         title = str((reader.metadata.title if reader.metadata else None) or "").strip()
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        # pypdf reports damage as whatever the damaged object led to.
+    except DependencyError as error:
+        raise ReadError(
+            Unreadable.NO_CONVERTER, "the PDF needs a decoder that is missing"
+        ) from error
+    except (PyPdfError, *_DAMAGE) as error:
         raise ReadError(Unreadable.BROKEN, "the PDF is damaged") from error
     return sanitize(title)[0][:500], pages
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from services.retriever.reading import html, markdown, other, pdf, text
-from services.retriever.reading.blocks import Block, Format, Parsed, ReadError, Source, Unreadable
+from services.retriever.reading.blocks import (
+    Block,
+    Format,
+    Parsed,
+    ReadError,
+    Source,
+    Unreadable,
+    uri_path,
+)
 from services.retriever.reading.encoding import decode
 from services.retriever.reading.sanitize import sanitize
 
@@ -31,15 +39,19 @@ _SUFFIXES: Final = {
     ".epub": Format.OTHER,
 }
 _HTML: Final = re.compile(
-    r"\A\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+    r"\A\s*(?:(?><!--.*?-->)\s*)*+<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 _MARKDOWN: Final = re.compile(r"^(?:#{1,6} \S|```|\|.*\|\s*\n\|[\s:|-]+\|)", re.MULTILINE)
 
 
 def file_name(uri: str) -> str:
     """The last part of a uri's path without its suffix, for instance "handbook"; "" if none."""
-    name = unquote(PurePosixPath(urlsplit(uri).path.replace("\\", "/")).name)
+    name = unquote(PurePosixPath(uri_path(uri).replace("\\", "/")).name)
     return PurePosixPath(name).stem if name else ""
+
+
+def _suffix(uri: str) -> str:
+    return PurePosixPath(uri_path(uri)).suffix.lower()
 
 
 def read(source: Source) -> Parsed:
@@ -88,13 +100,13 @@ def _format_of_bytes(data: bytes, uri: str) -> Format | None:
         return Format.PDF
     if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         return Format.OTHER
-    by_name = _SUFFIXES.get(PurePosixPath(urlsplit(uri).path).suffix.lower())
+    by_name = _SUFFIXES.get(_suffix(uri))
     # A name does not make bytes a PDF; its text form is found out later.
     return None if by_name in (Format.PDF, Format.OTHER) else by_name
 
 
 def _format_of_text(content: str, uri: str) -> Format:
-    by_name = _SUFFIXES.get(PurePosixPath(urlsplit(uri).path).suffix.lower())
+    by_name = _SUFFIXES.get(_suffix(uri))
     if by_name in (Format.TEXT, Format.MARKDOWN, Format.HTML):
         return by_name
     if _HTML.match(content[:4096]):

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import Final
 
+from services.common.unicode import bounded_marks
+
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _CONTROL: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
 
@@ -26,7 +28,9 @@ def sanitize(text: str) -> tuple[str, tuple[str, ...]]:
         # A form feed separates pages: it ends a line.
         text = _CONTROL.sub("", text.replace("\x0c", "\n"))
         changes.append("control_removed")
-    if not unicodedata.is_normalized("NFC", text):
-        text = unicodedata.normalize("NFC", text)
+    bounded = bounded_marks(text)
+    if not unicodedata.is_normalized("NFC", bounded):
+        bounded = unicodedata.normalize("NFC", bounded)
+    if bounded != text:
         changes.append("nfc")
-    return text, tuple(changes)
+    return bounded, tuple(changes)

@@ -22,6 +22,7 @@ def _space(row: Row) -> Space:
         vectors=row["vectors"],
         index_name=row["index_name"],
         ef_search=row["ef_search"],
+        index_tried=row["index_tried"],
     )
 
 
@@ -52,7 +53,7 @@ async def _with_spaces(conn: Connection, found: list[Row]) -> list[Collection]:
     spaces = await rows(
         conn,
         f"""SELECT collection_id, model_id, model_revision, dimensions, state, vectors, index_name,
-                   ef_search
+                   ef_search, index_tried
             FROM retriever.spaces WHERE tenant_id = {TENANT} AND collection_id = ANY(%s)
             ORDER BY state <> 'active', create_time""",
         ([row["collection_id"] for row in found],),
@@ -275,14 +276,17 @@ async def set_space_state(conn: Connection, collection_id: str, model_id: str, s
 
 async def set_space_index(
     conn: Connection, collection_id: str, model_id: str, name: str | None, ef_search: int | None
-) -> None:
-    """Records a space's HNSW index, or that it has none."""
-    await run(
+) -> bool:
+    """Records a space's HNSW index, or that one was tried in vain; False when the space is gone."""
+    row = await one(
         conn,
-        f"""UPDATE retriever.spaces SET index_name = %s, ef_search = %s
-            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s""",
-        (name, ef_search, collection_id, model_id),
+        f"""UPDATE retriever.spaces SET index_name = %s, ef_search = %s,
+                index_tried = CASE WHEN %s::text IS NULL THEN vectors ELSE 0 END
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s
+            RETURNING model_id""",
+        (name, ef_search, name, collection_id, model_id),
     )
+    return row is not None
 
 
 async def drop_space(conn: Connection, collection_id: str, model_id: str) -> None:

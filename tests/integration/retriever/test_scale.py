@@ -17,7 +17,8 @@ from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from services.common.db import Database as Pool
 from services.common.settings import DatabaseSettings
-from services.retriever import merging
+from services.retriever import merging, promotion
+from services.retriever.domain import Space
 from services.retriever.store import dense
 from services.search import query_terms, tokenize
 from services.search.bm25 import reference_scores
@@ -242,3 +243,86 @@ def test_merge_rewrites_an_item_rarely() -> None:
     assert len(segments) <= merging.MERGE_AT + 1
     assert rewritten / 20_000 < 40
     assert np.all(np.diff([s.first_item for s in segments]) > 0)
+
+
+async def _indexed(shelf: Shelf, collection: str, count: int = 320) -> common_pb2.Job:
+    """Fills a collection until an index is built for it; returns the ended job."""
+    await shelf.create(collection)
+    rng = random.Random(11)
+    for part in range(2):
+        made = {f"{part}-{n}": f"{_text(rng)} own{part}x{n}" for n in range(count // 2)}
+        await shelf.put(made, collection)
+    await shelf.put({"last": "one more text"}, collection)
+    jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="build_dense_index"))).jobs
+    return await shelf.wait(jobs[0])
+
+
+def _index_exists(database: Database, shelf: Shelf, collection: str, model: str) -> bool:
+    name = dense.index_name(shelf.client.tenant.tenant_id, collection, model)
+    with database.connect() as conn:
+        return (
+            conn.execute("SELECT 1 FROM pg_indexes WHERE indexname = %s", (name,)).fetchone()
+            is not None
+        )
+
+
+async def _dropped(shelf: Shelf) -> None:
+    jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="drop_dense_index"))).jobs
+    assert len(jobs) == 1
+    assert (await shelf.wait(jobs[0])).state == common_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_an_index_goes_with_its_collection(shelf: Shelf, database: Database) -> None:
+    assert (await _indexed(shelf, "gone")).result["index"]
+    assert _index_exists(database, shelf, "gone", "small")
+    await shelf.stub.DeleteCollection(
+        pb.DeleteCollectionRequest(request_id=rid(), collection_id="gone")
+    )
+    await _dropped(shelf)
+    assert not _index_exists(database, shelf, "gone", "small")
+
+
+async def test_s20_an_index_goes_with_its_space_and_the_new_space_gets_one(
+    shelf: Shelf, database: Database
+) -> None:
+    assert (await _indexed(shelf, "moved")).result["index"]
+    job = await shelf.stub.StartReembed(
+        pb.StartReembedRequest(
+            request_id=rid(), collection_id="moved", model_id="large", hold_switch=True
+        )
+    )
+    assert (await shelf.wait(job.job)).state == common_pb2.JOB_STATE_SUCCEEDED
+    await shelf.stub.SwitchEmbedding(
+        pb.SwitchEmbeddingRequest(
+            request_id=rid(), collection_id="moved", model_id="large", drop_previous=True
+        )
+    )
+    await _dropped(shelf)
+    assert not _index_exists(database, shelf, "moved", "small")
+
+
+async def test_an_index_that_failed_its_check_is_not_tried_at_once_again(
+    shelf: Shelf, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotion, "_RECALL", 1.1)
+    assert (await _indexed(shelf, "poor")).result["index"] == ""
+    assert not _index_exists(database, shelf, "poor", "small")
+    for n in range(3):
+        await shelf.put({f"more{n}": f"text number {n}"}, "poor")
+    jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="build_dense_index"))).jobs
+    assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("vectors", "dimensions", "tried", "wants"),
+    [
+        (10_000, 384, 0, True),
+        (9_999, 384, 0, False),
+        (10_001, 384, 10_000, False),
+        (20_000, 384, 10_000, True),
+        (50_000, 4_096, 0, False),
+    ],
+)
+def test_when_an_index_is_due(vectors: int, dimensions: int, tried: int, wants: bool) -> None:
+    space = Space("m", "", dimensions, "active", vectors, None, None, tried)
+    assert space.wants_index(10_000) is wants

@@ -142,3 +142,27 @@ def test_long_texts_of_any_shape_are_cut_once_and_in_linear_work(
         assert all(plain(text[a:b]) <= 51 for a, b in spans)
         work.append(looked_at)
     assert work[1] <= 5 * work[0], "four times the text, four times the work"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# " + "heading " * 20_000 + "\n\nbody one\n\nbody two",
+        "|a|b|\n|-|-|\n|" + "cell " * 20_000 + "|x|\n|tail|y|\n",
+        "```\n" + "code()" * 20_000 + "\n```\n",
+        "# t\n\n" + "\ufe0f" * 50_000,
+    ],
+)
+def test_no_block_makes_an_endless_chunk(text: str) -> None:
+    source, chunks = chunks_of(text)
+    assert max(len(c.text) for c in chunks) < 10_000
+    assert max(len("".join(c.section)) for c in chunks) <= 300
+    for one in chunks:
+        assert one.text.endswith(source[one.start : one.end]) or one.header
+    for word in ("body two", "tail"):
+        assert (word in text) == any(word in c.text for c in chunks)
+
+
+def test_passages_without_a_token_are_packed_in_linear_work() -> None:
+    _, chunks = chunks_of("\n\n".join(["\u3000\u200b\u2060x"] * 20 + ["\u200b"] * 60_000))
+    assert any("x" in c.text for c in chunks)

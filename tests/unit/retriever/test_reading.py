@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.retriever.chunking import chunk
 from services.retriever.reading import reader, tables
 from services.retriever.reading.blocks import Format, Kind, ReadError, Source, Unreadable
 from services.retriever.reading.encoding import decode
@@ -188,3 +191,168 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         return
     assert parsed.text.strip()
     assert "\0" not in parsed.text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "<!---->", "<!-- a --> ", "<a ", '<a b="', "<a b='", "</", "<?", "<!", "<!--", "<![",
+        "<![CDATA[", "<table>", "<table><tr><td>", "<td rowspan=1000>x", "<title>", "<svg><title>",
+        "<script>", "&#", "# [", "# []( ", "\u0301\u0323", "\u0f71\u0f72", "|-", "- ", "===\n",
+        "a\n---\n", "\ufe0f", "x\u200d",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN])
+def test_a_document_of_one_repeated_piece_takes_linear_time(unit: str, form: Format) -> None:
+    content = unit * (40_000 // len(unit))
+    begun = time.process_time()
+    try:
+        parsed = reader.read(Source(text=content, format=form))
+    except ReadError:
+        pass
+    else:
+        chunk(parsed.text, parsed.blocks)
+    assert time.process_time() - begun < 5  # what was not linear took minutes
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "# a" + " " * 100_000 + "#x",
+        "|a|\n" + " " * 100_000 + "-x",
+        "---\ntitle: a" + " " * 100_000 + "b\n---\ntext",
+        "<div>" * 10_000 + "</span>" * 20_000 + "x",
+        "<table><tr>" + "<td rowspan=3>x" * 20_000 + "<tr><td>y<tr><td>z</table>",
+        "<p a=&#" + "9" * 5_000 + ";>x</p>",
+    ],
+)
+@pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN, None])
+def test_hostile_documents_take_linear_time(content: str, form: Format | None) -> None:
+    begun = time.process_time()
+    parsed = reader.read(Source(text=content, format=form))
+    chunk(parsed.text, parsed.blocks)
+    assert time.process_time() - begun < 8
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "<![foo bar]>",
+        "<![if !IE]>",
+        "<![>",
+        "<!x>",
+        "<!ELEMENT>",
+        "<?php echo 1 ?>",
+        "<!-->",
+        "</3>",
+    ],
+)
+def test_malformed_declarations_lose_no_text(declaration: str) -> None:
+    page = f"<html><p>before</p>{declaration}<p>after 服务器</p>"
+    assert "before" in reader.read(Source(text=page)).text
+    assert "after 服务器" in reader.read(Source(text=page)).text
+
+
+def test_what_is_no_tag_is_text() -> None:
+    page = '<html><p>a < b and 1 <2 &lt;x&gt; <a href="x>link</a> tail'
+    text = reader.read(Source(text=page)).text
+    for piece in ("a < b", "1 <2", "<x>", "tail"):
+        assert piece in text
+    assert reader.read(Source(text="<html><title>T &amp; U<b>v</title><p>x")).title == "T & U<b>v"
+    assert "x" in reader.read(Source(text="<html><title>never closed<p>x y")).text
+    assert reader.read(Source(text="<p>a&#x1;&#0;&#99999999999;b</p>", format=Format.HTML)).text
+
+
+def test_s15_absurd_spans_lose_and_double_no_row() -> None:
+    rows = "".join(
+        f"<tr><td>a{n}<td>b{n}</tr><tr><td colspan=1000>note{n:03d}</tr>" for n in range(300)
+    )
+    parsed = reader.read(Source(text=f"<table>{rows}</table>", format=Format.HTML))
+    for n in range(300):
+        assert parsed.text.count(f"note{n:03d}") == 2  # two columns, not a thousand
+    spans = "<tr>" + "<td rowspan=1000 colspan=1000>x" * 90 + "</tr>"
+    hostile = spans * 5 + "".join(f"<tr><td>row{n:04d}</tr>" for n in range(2_000))
+    text = reader.read(Source(text=f"<table>{hostile}</table>", format=Format.HTML)).text
+    assert all(text.count(f"row{n:04d}") == 1 for n in range(2_000))
+
+
+@pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN])
+def test_s15_an_endless_header_is_not_repeated_whole(form: Format) -> None:
+    names = [f"column{n}" for n in range(5_000)]
+    if form is Format.HTML:
+        head = "<tr>" + "".join(f"<th>{x}" for x in names)
+        body = "".join(f"<tr><td>v{n}<td>w" for n in range(400))
+        content = f"<table>{head}{body}</table>"
+    else:
+        rule = "|-" * len(names) + "|\n"
+        content = f"|{'|'.join(names)}|\n{rule}" + "".join(f"|v{n}|w|\n" for n in range(400))
+    parsed = reader.read(Source(text=content, format=form))
+    chunks = chunk(parsed.text, parsed.blocks)
+    assert sum(len(c.text) for c in chunks) < 3 * len(content)
+    held = "\n".join(c.text for c in chunks)
+    assert all(f"column{n}" in held for n in range(5_000))
+    assert all(f"| v{n} |" in held for n in range(400)) or form is Format.MARKDOWN
+
+
+@pytest.mark.parametrize("uri", ["http://[x", "//[::1", "http://[::1/a.md", "a\\b.md"])
+def test_any_uri_is_taken(uri: str) -> None:
+    assert reader.read(Source(text="# A\n\ntext", uri=uri)).blocks
+    reader.file_name(uri)
+
+
+@pytest.mark.parametrize("span", ["²", "１", "-1", "1e9", "", "0", "99999999999999999999"])
+def test_any_span_is_taken(span: str) -> None:
+    page = f"<table><tr><td rowspan='{span}' colspan='{span}'>a<td>b<tr><td>c<td>d</table>"
+    assert "c" in reader.read(Source(text=page, format=Format.HTML)).text
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (("服务器的配置说明。" * 50).encode() + b"\xff" + ("第二章。" * 50).encode(), "utf-8"),
+        (("服务器的配置说明。" * 50).encode()[:-1] + ("第二章。" * 50).encode(), "utf-8"),
+        (("服务器的配置说明。" * 50).encode("gbk") + b"\xff" + "第二".encode("gbk"), "gb18030"),
+        ("服务器的配置说明".encode("gbk")[:-1], "gb18030"),
+        ("서버 메모리 설정에 대한 설명입니다.".encode("euc_kr"), "euc_kr"),
+        ("サーバーのメモリ設定について説明します。".encode("euc_jp"), "euc_jp"),
+        ("這本書的內容很有意思，請先閱讀。".encode("big5"), "big5"),
+        ("服务器的内存、硬盘和电源怎样配置？".encode("gbk"), "gb18030"),
+    ],
+)
+def test_damaged_and_neighbouring_encodings(data: bytes, name: str) -> None:
+    text, found = decode(data)
+    assert found == name
+    assert text.count("\ufffd") <= 1
+
+
+def test_damaged_pdfs_are_refused_or_read() -> None:
+    pytest.importorskip("pypdf")
+    rng = random.Random(5)
+    plain = pdf_of(["Hello World"])
+    parts = [
+        b"/Kids",
+        b"/Length",
+        b"/Font",
+        b"/Type",
+        b" 0 R",
+        b"<<",
+        b">>",
+        b"[",
+        b"]",
+        b"1",
+        b"Tf",
+    ]
+    marks = [
+        b"", b"-1", b"99999999999", b"null", b"(", b"<<", b">>", b"2 0 R", b"5 0 R",
+        b"/Filter /LZWDecode ", b"/Filter /JBIG2Decode ", b"/Filter /Encrypt ", b"true",
+    ]  # fmt: skip
+    for _ in range(600):
+        data = plain
+        for _ in range(rng.randint(1, 3)):
+            part = rng.choice(parts)
+            places = [n for n in range(len(data)) if data.startswith(part, n)]
+            if places:
+                at = rng.choice(places)
+                data = data[:at] + rng.choice(marks) + data[at + len(part) :]
+        with contextlib.suppress(ReadError):
+            reader.read(Source(data=data))
