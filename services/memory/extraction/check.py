@@ -13,12 +13,14 @@ from typing import Any, Final
 from services.memory import profile, safety
 from services.memory.domain import Candidate, Cardinality, FactKind, Note, Origin, Source, Turn
 from services.memory.extraction import notes as note_rules
+from services.memory.extraction import voice
 from services.memory.extraction.rules import valid_from
 from services.memory.extraction.text import clip, language_of, sentences
 from services.memory.safety.mineable import squeeze
 
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _MAX_FACTS: Final = 64
+_CLAUSE: Final = re.compile(r"[，,。！？!?；;\n]|\.\s")
 _FIRST_PERSON: Final = re.compile(
     r"^\s*(?:我们?|咱们?|本人)(?:也|很|最|都|还|就|现在|已经)*|^\s*(?:i|we)(?:'m| am|'ve| have)?\s+",
     re.IGNORECASE,
@@ -33,17 +35,25 @@ def _text(item: Mapping[str, Any], key: str, limit: int) -> str:
 
 
 def _quoted_as_question(quote: str, own: str) -> bool:
-    """Whether the quote stands in the user's words as (the end of) a question or an if-clause."""
+    """Whether the quote stands in the user's words as (the end of) a question or an if-clause, as
+    another's word, or as material, fiction or joke."""
     needle = squeeze(quote)
+    if needle not in squeeze(voice.unquoted(own)):
+        return True
+    at = own.find(quote)
+    first_person = voice.FIRST_PERSON.match(quote) is not None
+    if at > 0 and first_person and voice.is_governed(_CLAUSE.split(own[:at])[-1]):
+        return True
+    held = False
     for sentence in sentences(own):
-        held = squeeze(sentence.text)
-        if needle not in held:
+        words = squeeze(sentence.text)
+        if needle not in words:
             continue
-        if sentence.hypothetical or sentence.reported:
-            return True
         # "I live in Berlin, is there a gym?" states the first part.
-        return sentence.question and held.endswith(needle)
-    return False
+        if not sentence.distanced and not (sentence.question and words.endswith(needle)):
+            return False
+        held = True
+    return held
 
 
 def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) -> Candidate | str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from services.memory import profile, safety, timex
 from services.memory.domain import Candidate, Origin, Turn
-from services.memory.extraction import rules_en, rules_zh
-from services.memory.extraction.found import Found
+from services.memory.extraction import rules_en, rules_zh, voice
+from services.memory.extraction.found import Found, Rule
 from services.memory.extraction.text import language_of, sentences
 
 
@@ -29,72 +30,118 @@ def valid_from(clause: str, turn: Turn) -> datetime:
 
 def extract(turn: Turn) -> tuple[list[Candidate], dict[str, int]]:
     """Candidates of one turn, and what was refused by reason."""
-    own = safety.mineable(turn.messages)
+    own = voice.unquoted(safety.mineable(turn.messages))
     found: list[Candidate] = []
     rejected: dict[str, int] = {}
+    greeted = False
     for sentence in sentences(own):
         text = sentence.text
         if safety.is_injection(text):
             rejected["injection"] = rejected.get("injection", 0) + 1
             continue
-        language = language_of(text)
-        rules = rules_zh.rules() if language == "zh" else rules_en.rules()
-        for clause, question in _clauses(text, sentence.question, language):
-            if question or sentence.hypothetical or sentence.reported:
-                continue
-            for candidate in _candidates(rules, clause, language, turn):
-                if safety.is_sensitive(candidate.statement) or safety.is_sensitive(candidate.quote):
-                    rejected["sensitive"] = rejected.get("sensitive", 0) + 1
-                else:
-                    found.append(candidate)
+        if not sentence.distanced:
+            language = language_of(text)
+            for clause in _clauses(text, sentence.question, language, greeted):
+                for candidate in _candidates(clause, language, turn):
+                    if safety.is_sensitive(candidate.statement) or safety.is_sensitive(
+                        candidate.quote
+                    ):
+                        rejected["sensitive"] = rejected.get("sensitive", 0) + 1
+                    else:
+                        found.append(candidate)
+        greeted = voice.is_greeting(text)
     return _distinct(found), rejected
 
 
-def _clauses(text: str, question: bool, language: str) -> list[tuple[str, bool]]:
-    """Clauses of a sentence; only the last one of a question is the question."""
-    mark = (
-        r"[，,、](?![\d])"
-        if language == "zh"
-        else r",\s+(?:and |but |so )?|\s+(?:and|but) (?=i['’ ]|my |we )"
-    )
-    parts = [p.strip() for p in re.split(mark, text, flags=re.IGNORECASE) if p and p.strip()]
-    return [(p, question and i == len(parts) - 1) for i, p in enumerate(parts)]
+@dataclass(frozen=True)
+class _Clause:
+    """A clause that may state something. `greeted`: it follows a greeting; `continued`: its
+    sentence began with a subject, and `own`: that was the speaker."""
+
+    text: str
+    greeted: bool = False
+    continued: bool = False
+    own: bool = False
 
 
-def _candidates(
-    rules: Sequence[tuple[re.Pattern[str], object]], clause: str, language: str, turn: Turn
-) -> list[Candidate]:
-    out: list[Candidate] = []
-    for pattern, make in rules:
-        match = pattern.search(clause)
+def _clauses(text: str, question: bool, language: str, greeted: bool) -> list[_Clause]:
+    """Clauses of a sentence that the speaker states; only the last one of a question is the
+    question, and what follows "he says," is not the speaker's."""
+    parts = [p.strip() for p in _MARKS[language].split(text) if p and p.strip()]
+    out: list[_Clause] = []
+    subject: bool | None = None
+    handed = False
+    for number, part in enumerate(parts):
+        asks = question and number == len(parts) - 1
+        if not asks and not handed:
+            out.append(_Clause(part, greeted, subject is not None, bool(subject)))
+        if subject is None and language == "zh":
+            subject = rules_zh.subject_of(part)
+        handed = voice.hands_on(part)
+        greeted = voice.is_greeting(part)
+    return out
+
+
+_MARKS: Final = {
+    "zh": re.compile(r"[，,、](?![\d])"),
+    "en": re.compile(r",\s+(?:and |but |so )?|\s+(?:and|but) (?=i['’ ]|my |we )", re.IGNORECASE),
+}
+
+
+def _candidates(clause: _Clause, language: str, turn: Turn) -> list[Candidate]:
+    rules: Sequence[Rule] = rules_zh.rules() if language == "zh" else rules_en.rules()
+    for rule in rules:
+        if rule.greeted and not clause.greeted:
+            continue
+        match = rule.pattern.search(clause.text)
         if match is None:
             continue
-        found = make(match) if callable(make) else make
-        if not isinstance(found, Found):
+        lead = clause.text[: match.start()]
+        if rule.lead is not None:
+            if not rule.lead.match(lead.strip()):
+                continue
+        elif not voice.is_own(lead, language):
             continue
-        value = trim(found.value or match.groupdict().get("v") or "", language)
-        if not value or len(value) > 200:
+        if rule.subjectless and clause.continued and not clause.own:
             continue
-        attribute = profile.attribute_key(found.attribute)
-        out.append(
-            Candidate(
-                kind=profile.kind_of(attribute, found.kind),
-                attribute=attribute,
-                value=value,
-                statement=profile.statement_of(attribute, value, language),
-                quote=clause,
-                turn_id=turn.turn_id,
-                session_id=turn.session_id,
-                event_time=turn.event_time,
-                valid_from=valid_from(clause, turn),
-                origin=Origin.RULES,
-                language=language,
-                cardinality=found.cardinality,
-                ended=found.ended,
-            )
-        )
-        break
-    return out
+        if rule.continues and not clause.own:
+            continue
+        if lead.count("《") > lead.count("》"):
+            continue
+        made = rule.make(match) if callable(rule.make) else rule.make
+        out = [
+            candidate
+            for found in (made if isinstance(made, tuple) else (made,))
+            if found is not None
+            and (candidate := _candidate(found, match, clause.text, language, turn)) is not None
+        ]
+        if out:
+            return out
+    return []
+
+
+def _candidate(
+    found: Found, match: re.Match[str], clause: str, language: str, turn: Turn
+) -> Candidate | None:
+    value = trim(found.value or match.groupdict().get("v") or "", language)
+    if not value or len(value) > 200 or voice.is_deictic(value):
+        return None
+    attribute = profile.attribute_key(found.attribute)
+    return Candidate(
+        kind=profile.kind_of(attribute, found.kind),
+        attribute=attribute,
+        value=value,
+        statement=profile.statement_of(attribute, value, language),
+        quote=clause,
+        turn_id=turn.turn_id,
+        session_id=turn.session_id,
+        event_time=turn.event_time,
+        valid_from=valid_from(clause, turn),
+        origin=Origin.RULES,
+        language=language,
+        cardinality=found.cardinality,
+        ended=found.ended,
+    )
 
 
 _TAIL_ZH: Final = re.compile(
@@ -102,14 +149,14 @@ _TAIL_ZH: Final = re.compile(
 )
 _TAIL_EN: Final = re.compile(
     r"\s+(?:now|these days|nowadays|today|at the moment|right now|currently|too|as well|please|instead|"
-    r"from now on|a lot|very much|so much|yesterday|last (?:week|month|year)|since .*|in (?:19|20)\d\d|for .*)$",
+    r"from now on|a lot|very much|so much|yesterday|last (?:week|month|year)|since .*|in (?:19|20)\d\d|(?:in|on|last|this) (?:january|february|march|april|may|june|july|august|september|october|november|december|spring|summer|autumn|winter|monday|tuesday|wednesday|thursday|friday)|for .*)$",
     re.IGNORECASE,
 )
 
 
 def trim(value: str, language: str) -> str:
     """A captured value without quotes, particles and adverbs at its ends."""
-    value = value.strip(" \t\"'“”‘’「」『』《》:：,，.。!！;；、")
+    value = " ".join(value.split()).strip(" \"'“”‘’「」『』《》:：,，.。!！;；、")
     if language == "zh":
         stripped = _TAIL_ZH.sub("", value)
         return (stripped or value).strip(" \"'“”「」")

@@ -7,13 +7,18 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_SENTENCE: Final = re.compile(r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|\.(?=\s|$)|\Z)", re.DOTALL)
+from services.memory.extraction import voice
+
+_SENTENCE: Final = re.compile(
+    r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|(?<!\be\.g)(?<!\bi\.e)\.(?=\s|$)|\Z)", re.DOTALL
+)
+_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _QUESTION: Final = re.compile(
     r"[?？]\s*$|(?:吗|呢|么|嘛|吧)[?？]\s*$|(?:吗|么)[。!！]?\s*$|^(?:是不是|有没有|能不能|可不可以|要不要|会不会|为什么|怎么|如何)"
 )
 _HYPOTHETICAL: Final = re.compile(
-    r"\b(?:if i|if we|were i|suppose|imagine|let'?s say|pretend|for example|e\.g\.|what if|would i|should i"
+    r"\b(?:if i|if we|were i|suppose|imagine|let'?s say|pretend|for example|e\.g|what if|would i|should i"
     r"|could i|i might|maybe i|perhaps i|i wish i|i would (?:be|have)|i'd (?:be|have)|hypothetically|in theory)\b"
     r"|如果我|要是我|假如我|假设我|假设|比如我|例如|打个比方|万一我|我要是|我如果|倘若|也许我|我可能会|我或许|想象一下",
     re.IGNORECASE,
@@ -41,11 +46,13 @@ class Sentence:
     question: bool
     hypothetical: bool
     reported: bool
+    framed: bool = False
 
     @property
-    def asserts(self) -> bool:
-        """True for a plain statement of the speaker."""
-        return not (self.question or self.hypothetical or self.reported)
+    def distanced(self) -> bool:
+        """True where the speaker claims nothing: an "if", another's word, fiction, material, a
+        joke."""
+        return self.hypothetical or self.reported or self.framed
 
 
 def language_of(text: str) -> str:
@@ -58,17 +65,22 @@ def language_of(text: str) -> str:
 def sentences(text: str) -> list[Sentence]:
     """Sentences of `text` in order, blank ones left out."""
     out: list[Sentence] = []
-    for match in _SENTENCE.finditer(text):
-        piece = match.group().strip()
-        if piece:
-            out.append(
-                Sentence(
-                    piece,
-                    question=bool(_QUESTION.search(piece)),
-                    hypothetical=bool(_HYPOTHETICAL.search(piece)),
-                    reported=bool(_REPORTED.search(piece)),
-                )
+    carried = False
+    for paragraph in _PARAGRAPH.split(text):
+        pieces = [p for m in _SENTENCE.finditer(paragraph) if (p := m.group().strip())]
+        if not pieces:
+            continue
+        frames, carried = voice.framed(pieces, carried)
+        out += [
+            Sentence(
+                piece,
+                question=bool(_QUESTION.search(piece)),
+                hypothetical=bool(_HYPOTHETICAL.search(piece)),
+                reported=bool(_REPORTED.search(piece)),
+                framed=framed,
             )
+            for piece, framed in zip(pieces, frames, strict=True)
+        ]
     return out
 
 

@@ -21,25 +21,27 @@ _OWN_BLOCK: Final = re.compile(
     rf"<{BLOCK_TAG}\b.*?(?:</{BLOCK_TAG}>|\Z)", re.IGNORECASE | re.DOTALL
 )
 # A rendered line quoted without its element still ends in its source.
-_OWN_LINE: Final = re.compile(r"^.*(?:⟦[^⟧\n]*⟧|\[\[mem:[^\]\n]*\]\]).*$", re.MULTILINE)
+_OWN_LINE: Final = re.compile(r"^.*(?:⟦[^⟦⟧\n]*⟧|\[\[mem:[^\[\]\n]*\]\]).*$", re.MULTILINE)
 _PROMPT_BLOCK: Final = re.compile(
-    r"<(system|developer|instructions?|memory|memories|context|prompt)\b[^>]*>.*?(?:</\1>|\Z)",
+    r"<(system|developer|instructions?|memory|memories|context|prompt)\b[^<>]{0,400}>.*?(?:</\1>|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_QUOTED_LINE: Final = re.compile(r"^\s*[>＞].*$", re.MULTILINE)
+_QUOTED_LINE: Final = re.compile(r"^[^\S\n]*[>＞].*$", re.MULTILINE)
 # A paragraph that opens with a speaker's or prompt's label is a transcript.
 _LABELLED: Final = re.compile(
-    r"^\s*(?:[#*\[【]{0,3})(?:system(?: prompt| message)?|assistant|developer|tool|bot|ai"
-    r"|系统(?:提示词?|消息|指令)?|助手|助理|机器人|工具)(?:[\]】*]{0,3})\s*[:：].*?(?=\n\s*\n|\Z"
-    r"|\n\s*(?:user|我|用户)\s*[:：])",
+    r"^[^\S\n]*(?:[#*\[【]{0,3})(?:system(?: prompt| message)?|assistant|developer|tool|bot|ai"
+    r"|系统(?:提示词?|消息|指令)?|助手|助理|机器人|工具)(?:[\]】*]{0,3})[^\S\n]*[:：].*?(?=\n[^\S\n]*\n|\Z"
+    r"|\n[^\S\n]*(?:user|我|用户)[^\S\n]*[:：])",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 _PERSONA: Final = re.compile(
-    r"^\s*(?:you are (?:a|an|the)\b|you're (?:a|an) .{0,30}assistant|你是(?:一个|一名|一位)?[^。\n]{0,20}"
-    r"(?:助手|助理|机器人|专家|AI)).*?(?=\n\s*\n|\Z)",
+    r"^[^\S\n]*(?:you are (?:a|an|the)\b|you're (?:a|an) .{0,30}assistant|你是(?:一个|一名|一位)?[^。\n]{0,20}"
+    r"(?:助手|助理|机器人|专家|AI)).*?(?=\n[^\S\n]*\n|\Z)",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
+# One character that unfolds to a sentence would make a short text long.
+_LIGATURES: Final = dict.fromkeys([0xFDFA, 0xFDFB], " ")
 _PATTERNS: Final = (
     _OWN_BLOCK,
     _OWN_LINE,
@@ -82,5 +84,5 @@ def mineable(messages: tuple[Message, ...]) -> str:
 
 def squeeze(text: str) -> str:
     """Text as quotes are compared: NFKC, casefold, spaces and punctuation out."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = unicodedata.normalize("NFKC", text.translate(_LIGATURES)).casefold()
     return "".join(c for c in folded if c.isalnum() or unicodedata.category(c) in {"So", "Sc"})

@@ -76,6 +76,14 @@ def _always(_: str) -> bool:
     return True
 
 
+def _secret_like(value: str) -> bool:
+    """Whether a word after "password is" is one: not a plain word or sentence."""
+    word = value.strip(".!?-_")
+    return any(c.isdigit() for c in word) or (
+        len(word) >= 6 and word.isascii() and not re.fullmatch(r"[A-Za-z_-]+", word)
+    )
+
+
 def _compact(check: Callable[[str], bool]) -> Callable[[str], bool]:
     return lambda text: check(re.sub(r"[\s-]", "", text))
 
@@ -94,7 +102,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "api_key",
         re.compile(
-            r"\b(?:sk|pk|rk)[-_](?:[A-Za-z]+[-_])*[A-Za-z0-9_-]{16,}|\bnl_[A-Za-z0-9_-]{32,}"
+            r"\b(?:sk|pk|rk)[-_](?=[A-Za-z0-9_-]{0,80}?\d|[A-Za-z_-]{0,80}?[a-z][A-Z]|(?:proj|live|test)[-_])[A-Za-z0-9_-]{16,}|\bnpm_[A-Za-z0-9]{30,}|\bnl_[A-Za-z0-9_-]{32,}"
             r"|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
             r"|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}"
             r"|\bLTAI[A-Za-z0-9]{12,}"
@@ -104,13 +112,18 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "secret",
         re.compile(
-            r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|access[ _-]?token|auth[ _-]?token"
-            r"|bearer|password|passwd|pwd)"
-            r"\s*(?:is|was|[:=])\s*|(?:密码|口令|密钥|令牌)\s*(?:是|为|[:=：])\s*)"
-            r"(?P<value>[^\s,，。;；\"'“”]{6,})",
+            r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?(?:access[ _-]?)?key)?|(?:access|auth|refresh)[ _-]?token|password|passwd|pwd)"
+            r"[\"']?\s{0,4}(?:is|was|[:=])\s{0,4}[\"'“‘]?|\btoken\s{0,4}[:=]\s{0,4}[\"']?|\bbearer\s{1,4}(?:[:=]\s{0,4})?"
+            r"|(?:密码|口令|密钥|令牌)\s{0,4}(?:是|为|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
+            r"(?P<value>[^\s,，。;；\"'“”‘’]{6,})",
             re.IGNORECASE,
         ),
-        lambda value: any(c.isdigit() for c in value) or not value.isalpha(),
+        _secret_like,
+    ),
+    (
+        "secret",
+        re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,64}:(?P<value>[^\s:/@]{3,128})@"),
+        _always,
     ),
     (
         "cn_id",
@@ -121,6 +134,14 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         _compact(cn_id_valid),
     ),
     (
+        # What is called an identity number is one, even the old form or with a digit mistyped.
+        "cn_id",
+        re.compile(
+            r"身份证(?:号码?|号)?\s{0,2}(?:是|为|[:：])?\s{0,2}(?P<value>\d{15}(?!\d)|\d{17}[\dXx](?![0-9A-Za-z]))"
+        ),
+        _always,
+    ),
+    (
         "cn_uscc",
         re.compile(
             r"(?<![0-9A-Za-z])[0-9A-HJ-NPQRTUWXY]{2}\d{6}[0-9A-HJ-NPQRTUWXY]{10}(?![0-9A-Za-z])"
@@ -129,7 +150,9 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "bank_card",
-        re.compile(r"(?<![\d.])\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{1,4}){1,2}(?![\d.]\d|\d)"),
+        re.compile(
+            r"(?<![\d.])3[47]\d{2}[ -]?\d{6}[ -]?\d{5}(?![\d.]\d|\d)|(?<![\d.])\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{1,4}){1,2}(?![\d.]\d|\d)"
+        ),
         luhn_valid,
     ),
     (
@@ -137,32 +160,61 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"),
         iban_valid,
     ),
+    (
+        "ssn",
+        re.compile(
+            r"\b(?:ssn|social security(?: number)?)(?: is|[:#])?\s{1,2}(?P<value>\d{9})(?!\d)",
+            re.IGNORECASE,
+        ),
+        _always,
+    ),
     ("ssn", re.compile(r"(?<![\d-])\d{3}[- ]\d{2}[- ]\d{4}(?![\d-])"), _ssn_valid),
     (
         "cn_mobile",
-        re.compile(r"(?<![\d.])(?:(?:\+|00)?86[ -]?)?1[3-9]\d[ -]?\d{4}[ -]?\d{4}(?![\d.]\d|\d)"),
+        re.compile(
+            r"(?<![\d.+])(?:(?:\+|00)?86[ -]?)?1[3-9]\d[ .-]?\d{4}[ .-]?\d{4}(?![\d.]\d|\d)"
+        ),
+        _always,
+    ),
+    # Spelt in characters, as it is dictated.
+    (
+        "cn_mobile",
+        re.compile(
+            r"(?<![零〇一二三四五六七八九幺十百])[一幺][三四五六七八九][零〇一二三四五六七八九幺]{9}(?![零〇一二三四五六七八九幺十百])"
+        ),
+        _always,
+    ),
+    (
+        "phone",
+        re.compile(r"(?<![\d.-])\(?0(?:10|2\d|[3-9]\d{2})\)?[ -]\d{3,4}[ -]?\d{4}(?![\d-])"),
         _always,
     ),
     ("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"), _always),
     (
         "phone",
-        re.compile(r"(?<![\w.])\+\d{1,3}[ -.(]{0,2}\d{1,4}(?:[ .()-]{1,2}\d{2,4}){2,4}(?!\d)"),
+        re.compile(
+            r"(?<![\w.])\+\d{1,3}[ .()0-]{0,5}\d{1,4}(?:[ .()-]{1,2}\d{2,6}){1,4}(?!\d)|(?<![\w.])\+(?!86)\d{9,14}(?!\d)"
+        ),
         _always,
     ),
-    ("phone", re.compile(r"(?<![\d-])\(?[2-9]\d{2}\)?[ .-]\d{3}[.-]\d{4}(?![\d-])"), _always),
+    (
+        "phone",
+        re.compile(r"(?<![\d-])\(?(?!400|800)[2-9]\d{2}\)?[ .-]\d{3}[.-]\d{4}(?![\d-])"),
+        _always,
+    ),
     (
         "address",
         re.compile(
-            r"(?:[\u4e00-\u9fff]{2,8}(?:省|市|区|县|镇|乡))*[\u4e00-\u9fff]{1,10}?(?:大街|大道|路|街|巷|弄|胡同)"
-            r"\s?\d{1,5}\s?[号弄](?:\s?[\dA-Za-z]{1,5}\s?(?:号楼|栋|幢|楼|单元|层|室|号|房))*"
+            r"(?![这那哪])(?:(?![在到去住是])[\u4e00-\u9fff]){1,28}?(?:大街|大道|路|街|巷|弄|胡同)"
+            r"\s?\d{1,5}\s?[号弄](?![前后之线])(?:\s?[\dA-Za-z]{1,5}\s?(?:号楼|栋|幢|楼|单元|层|室|号|房))*"
         ),
         _always,
     ),
     (
         "address",
         re.compile(
-            r"\b\d{1,5} (?:[NSEW]\.? )?(?:[A-Z][a-z]+ ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln"
-            r"|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b\.?(?:,? (?:Apt|Unit|#) ?\w+)?"
+            r"\b\d{1,5}[A-Z]? (?:[NSEW]\.? )?(?:[A-Z][a-z]+ ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln"
+            r"|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b(?! (?:of|[a-z]{3,8}s)\b|-|['’])\.?(?:,? (?:Apt|Unit|#) ?\w+)?"
         ),
         _always,
     ),
@@ -182,13 +234,15 @@ def redact(text: str) -> Redaction:
     """Replace personal data by `[kind]`. Never raises; a clean text comes back unchanged."""
     folded = _folded(text)
     spans: list[tuple[int, int, str]] = []
+    taken = bytearray(len(folded))
     for kind, pattern, check in _RULES:
         for match in pattern.finditer(folded):
             group = "value" if "value" in pattern.groupindex else 0
             start, end = match.span(group)
-            if any(start < e and s < end for s, e, _ in spans) or not check(match.group(group)):
+            if taken.find(1, start, end) >= 0 or not check(match.group(group)):
                 continue
             spans.append((start, end, kind))
+            taken[start:end] = b"\1" * (end - start)
     if not spans:
         return Redaction(text, ())
     out: list[str] = []

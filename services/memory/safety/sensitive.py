@@ -31,8 +31,8 @@ _IDENTITY: Final = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS: Final = re.compile(
-    r"\b(?:my|home|exact|street|mailing) address\b|\bapt\.? ?\d+|家庭住址|住址是|门牌|详细地址"
-    r"|\d+(?:号楼|单元|室)|[路街巷弄]\d+号",
+    r"\b(?:my|home|exact|street|mailing) address\b|\bapt\.? ?\d|家庭住址|住址是|门牌|详细地址"
+    r"|\d(?:号楼|单元|室)|[路街巷弄]\d{1,6}号",
     re.IGNORECASE,
 )
 

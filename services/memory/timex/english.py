@@ -100,7 +100,16 @@ def _offset(count: int, unit: str, now: datetime, step: int) -> Window:
 
 
 def _ago(m: Match, now: datetime) -> Window | None:
+    if m["half"]:
+        unit, count = _HALVES[m["unit"].lower().rstrip("s")]
+        return _offset(count, unit, now, -1)
     return _offset(_number(m["n"]), m["unit"], now, -1)
+
+
+_HALVES: Final = {
+    "day": ("hour", 12), "week": ("day", 3), "fortnight": ("week", 1), "month": ("day", 15),
+    "year": ("month", 6), "hour": ("minute", 30), "minute": ("minute", 1),
+}  # fmt: skip
 
 
 def _ahead(m: Match, now: datetime) -> Window | None:
@@ -202,7 +211,10 @@ RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | N
                 rf"\b(?P<word>{'|'.join(sorted(_RELATIVE, key=len, reverse=True))})\b(?:\s+(?P<part>morning|afternoon|evening|night))?{_CLOCK}",
                 _relative,
             ),
-            (rf"\b(?P<n>{_NUM})\s+(?P<unit>{_UNIT})\s+(?:ago|earlier|back)\b", _ago),
+            (
+                rf"\b(?:(?P<half>half)\s+)?(?P<n>{_NUM})\s+(?P<unit>{_UNIT})\s+(?:ago|earlier|back)\b",
+                _ago,
+            ),
             (rf"\bin\s+(?P<n>{_NUM})\s+(?P<unit>{_UNIT})\b(?!\s+ago)", _ahead),
             (
                 rf"\b(?:in |over |during )?the (?:last|past)\s+(?:(?P<n>{_NUM})\s+)?(?P<unit>(?:day|week|month|year)s?)\b",

@@ -30,6 +30,8 @@ SAID = datetime(2023, 5, 24, 10, 0, tzinfo=UTC)  # a Wednesday, 18:00 in Shangha
         ("下周三", "2023-05-31", "2023-05-31"),
         ("a couple of days ago", "2023-05-22", "2023-05-22"),
         ("yesterday", "2023-05-23", "2023-05-23"),
+        ("22年3月", "2022-03-01", "2022-03-31"),
+        ("half a year ago", "2022-11-09", "2022-12-08"),
         ("十二月二十五日", "2022-12-25", "2022-12-25"),
     ],
 )
@@ -50,6 +52,9 @@ def test_t07_windows(text: str, first: str, last: str) -> None:
         "R6900 G5",
         "",
         "第二天",
+        "12月饼",
+        "上个月饼坏了",
+        "上下周转",
     ],
 )
 def test_t07_what_is_no_time(text: str) -> None:
