@@ -14,7 +14,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common import errors, validate
 from services.orchestrator import language
 from services.orchestrator.domain import HistoryLine, TurnInput
-from services.orchestrator.reasoner import structured
+from services.orchestrator.reasoner import schemas
 
 _FUTURE = timedelta(minutes=5)
 _MESSAGE_CHARS = 32_000
@@ -126,7 +126,7 @@ def _schema(text: str) -> Mapping[str, Any] | None:
         raise errors.invalid_argument(field, f"must have at most {_SCHEMA_BYTES} bytes")
     try:
         schema = json.loads(text)
-        problem = structured.check_schema(schema) if isinstance(schema, dict) else None
+        problem = schemas.check_schema(schema) if isinstance(schema, dict) else None
     except ValueError:
         raise errors.invalid_argument(field, "is no JSON") from None
     except RecursionError:

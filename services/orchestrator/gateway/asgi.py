@@ -42,6 +42,7 @@ def build(settings: GatewaySettings, backends: Backends) -> FastAPI:
     app.add_exception_handler(DomainError, _domain_error)
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _starlette_error)
+    app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     if settings.origins:
         app.add_middleware(
@@ -71,3 +72,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _starlette_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return http_response(HttpError(error.status_code, str(error.detail)))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """Clients of OpenAI's API read the body of every error."""
+    return http_response(HttpError(500, "internal error", code="internal"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, Final
 
 from starlette.requests import Request
 
 from services.orchestrator.gateway.errors import bad_request
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -15,6 +18,10 @@ async def read_json(request: Request) -> dict[str, Any]:
     raw = await request.body()
     try:
         value = json.loads(raw)
+        if _SURROGATE.search(raw):
+            # An escape of half a character alone has no UTF-8: it becomes the replacement sign.
+            text = json.dumps(value, ensure_ascii=False)
+            value = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except (ValueError, RecursionError):
         raise bad_request("the body is no JSON", code="invalid_json") from None
     if not isinstance(value, dict):

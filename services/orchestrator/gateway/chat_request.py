@@ -15,6 +15,16 @@ from services.orchestrator.gateway.errors import bad_request
 from services.orchestrator.intents import INTENTS
 
 _REFUSED = ("functions", "function_call", "audio", "prediction", "web_search_options")
+_STRINGS = (
+    "user_id",
+    "session_id",
+    "collection_id",
+    "selected_text",
+    "language",
+    "time_zone",
+    "document_title",
+    "intent",
+)
 _SYSTEM = frozenset({"system", "developer"})
 _SLUGS = {spec.slug: intent for intent, spec in INTENTS.items()}
 
@@ -57,6 +67,8 @@ def parse(body: Mapping[str, Any], request: Request) -> ChatCall:
     options = body.get("stream_options") or {}
     if not isinstance(options, Mapping):
         raise bad_request("stream_options must be an object", "stream_options")
+    if not isinstance(body.get("stream"), bool | None):
+        raise bad_request("stream must be true or false", "stream")
     return ChatCall(
         input=asked,
         request_id=request.headers.get("idempotency-key", "")[:128] or uuid.uuid4().hex,
@@ -113,7 +125,7 @@ def _extra(body: Mapping[str, Any], request: Request, model: str) -> dict[str, A
     user = _string(body, "user")
     if user:
         merged["user_id"] = user
-    for key in ("user_id", "session_id", "collection_id", "selected_text", "language", "time_zone"):
+    for key in _STRINGS:
         if not isinstance(merged.get(key, ""), str):
             raise bad_request(f"{key} must be a string", key)
     return merged
@@ -130,6 +142,8 @@ def _messages(body: Mapping[str, Any], asked: pb.ChatInput) -> None:
         if not isinstance(message, Mapping):
             raise bad_request(f"{where} must be an object", where)
         role, text = message.get("role"), _content(message, where)
+        if not isinstance(role, str):
+            raise bad_request(f"{where}.role must be a string", f"{where}.role")
         if role in _SYSTEM:
             instructions.append(text)
         elif role == "user":
@@ -162,7 +176,10 @@ def _content(message: Mapping[str, Any], where: str) -> str:
             raise bad_request(
                 "only text parts are supported", f"{where}.content", "unsupported_value"
             )
-        parts.append(str(part.get("text") or part.get("refusal") or ""))
+        text = part.get("text") or part.get("refusal") or ""
+        if not isinstance(text, str):
+            raise bad_request(f"{where}.content holds a text that is none", f"{where}.content")
+        parts.append(text)
     return "".join(parts)
 
 
@@ -182,7 +199,7 @@ def _switches(extra: Mapping[str, Any], asked: pb.ChatInput) -> None:
             setattr(asked, name, _truth(extra[name]))
     asked.verify = _truth(extra.get("verify"))
     top_k = extra.get("top_k", 0)
-    if not isinstance(top_k, int) or not 0 <= top_k <= 20:
+    if isinstance(top_k, bool) or not isinstance(top_k, int) or not 0 <= top_k <= 20:
         raise bad_request("top_k must be an integer from 0 to 20", "top_k")
     asked.top_k = top_k
 
@@ -194,7 +211,8 @@ def _format(body: Mapping[str, Any], extra: Mapping[str, Any], asked: pb.ChatInp
         raise bad_request("response_format must be an object", "response_format")
     kind = wanted.get("type", "text")
     if kind == "json_schema":
-        schema = (wanted.get("json_schema") or {}).get("schema")
+        named = wanted.get("json_schema")
+        schema = named.get("schema") if isinstance(named, Mapping) else None
         if not isinstance(schema, Mapping):
             raise bad_request(
                 "response_format.json_schema.schema must be an object", "response_format"
@@ -220,6 +238,8 @@ def _generation(body: Mapping[str, Any], asked: pb.ChatInput) -> None:
     if temperature is not None:
         if isinstance(temperature, bool) or not isinstance(temperature, int | float):
             raise bad_request("temperature must be a number", "temperature")
+        if not 0 <= temperature <= 2:
+            raise bad_request("temperature must be from 0 to 2", "temperature")
         asked.generation.temperature = temperature
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     if limit is not None:

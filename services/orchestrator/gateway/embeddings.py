@@ -39,7 +39,7 @@ class EmbedderEndpoints:
         if encoding not in ("float", "base64"):
             raise bad_request("encoding_format must be float or base64", "encoding_format")
         kind = body.get("input_type") or "document"
-        if kind not in _INPUT_TYPES:
+        if not isinstance(kind, str) or kind not in _INPUT_TYPES:
             raise bad_request("input_type must be query or document", "input_type")
         asked = embedder_pb2.EmbedRequest(
             model=_model(body),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -55,7 +56,10 @@ class RequestMiddleware:
         try:
             await self._app(scope, receive, sending)
         finally:
-            self._log.info(
+            # Probes come every few seconds and would drown the rest.
+            level = logging.DEBUG if request.url.path == "/healthz" else logging.INFO
+            self._log.log(
+                level,
                 "http",
                 method=request.method,
                 path=request.url.path,

@@ -4,6 +4,7 @@ and dated.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,13 @@ from services.orchestrator.reasoner.scoring import coverage
 from services.orchestrator.router import is_question, is_recall
 
 _MARKUP = re.compile(
-    r"^\s*(?:[#>*+-]+|\d+\.)\s+|[*`]{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|!?\[([^\]]*)\]\([^)]*\)"
+    r"^\s*(?:[#>*+-]+|\d+\.)\s+|[*`]{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|!?\[([^\[\]]*)\]\([^()]*\)"
 )
 _NOT_PROSE = re.compile(r"^\s*(?:```|\|?[-: |]{4,}\|?$|https?://\S+$|#{1,6}\s)")
+# A line of its own: a heading, list item, table row, quote, code fence, rule, or several fields.
+_OWN_LINE = re.compile(r"\s*(?:[#>|]|```|~~~|[-*+]\s|\d+[.)、]\s?|[-=_*]{3,}\s*$|\S+\s*[:：]\s)")
+_ENDED = re.compile(r"[。！？；.!?:：;|]\s*$")
+_WRAPPED_WIDTH = 50
 _LEAST_COVERAGE = 0.1
 # Somebody who speaks of a person, or in sentences, tells; a bare term or number looks up.
 _TELLS = re.compile(r"[我你您他她咱]|[，。！；,!;]|\.\s|\b(?:i|i'm|my|we|our|you)\b", re.IGNORECASE)
@@ -82,13 +87,39 @@ def passages(question: str, evidence: Sequence[pb.Evidence], limit: int) -> str:
 def _candidates(item: pb.Evidence) -> list[_Candidate]:
     heading = f"{item.title} {item.section}"
     result = []
-    for sentence in sentences.split(item.text):
+    for sentence in sentences.split(_unwrapped(item.text)):
         if _NOT_PROSE.match(sentence.text):
             continue
         text = _plain(sentence.text)
         if len(text) >= 6:
             result.append(_Candidate(text[:400], item, heading))
     return result
+
+
+def _width(line: str) -> int:
+    """Columns of a line: a Chinese character takes two."""
+    return len(line) + sum(c > "\u2e7f" for c in line)
+
+
+def _unwrapped(text: str) -> str:
+    """`text` with the line breaks taken out that only end a line of a wrapped paragraph."""
+    lines = text.split("\n")
+    out = [lines[0]]
+    for before, line in itertools.pairwise(lines):
+        wraps = (
+            _width(before) >= _WRAPPED_WIDTH
+            and not _ENDED.search(before)
+            and line.strip()
+            and not _OWN_LINE.match(before.lstrip("-*+> "))
+            and not _OWN_LINE.match(line)
+        )
+        if not wraps:
+            out.append(f"\n{line}")
+            continue
+        # Chinese has no space where the line broke.
+        close = before.rstrip()[-1:] > "\u2e7f" or line.lstrip()[:1] > "\u2e7f"
+        out.append(("" if close else " ") + line.strip())
+    return "".join(out)
 
 
 def _plain(text: str) -> str:

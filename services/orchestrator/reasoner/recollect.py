@@ -13,14 +13,22 @@ from zoneinfo import ZoneInfo
 from services.orchestrator import sentences
 from services.orchestrator.domain import Language, LoadedMemory, MemoryFact, MemoryNote, TurnInput
 from services.orchestrator.reasoner.scoring import coverage
-from services.orchestrator.router import is_recall
+from services.orchestrator.router import is_question, is_recall
 
 _QUOTE_CHARS = 160
 _LEAST_COVERAGE = 0.12
+_PROFILE_LINES = 8
 _SHORT = re.compile(r"简短|简洁|精简|短一?点|少说|short|brief|concise|terse", re.IGNORECASE)
 _DECISION = re.compile(
     r"决定|就用|就选|选了|选用|选定|定了|定下|改用|采用|换成|最后用|确定用|"
     r"\b(decid\w*|settl\w+|chose|choose|go(ing)? with|went with|pick(ed)?|switch(ed)? to|use)\b",
+    re.IGNORECASE,
+)
+_ABOUT_ME = re.compile(
+    r"(了解|知道|记得|清楚)(关于)?我(的)?(什么|多少|哪些|一些|些什么|情况|吗|[?？]|$)|对我.{0,4}(了解|知道|印象)|"
+    r"关于我.{0,6}(什么|哪些|多少)|我是个?(什么样|怎样)的人|"
+    r"\b(know|remember|learned|have) (anything |something |all |everything )?(of|about) me\b|"
+    r"\btell me about (me|myself)\b",
     re.IGNORECASE,
 )
 _SELF = (
@@ -111,6 +119,8 @@ def wants_short(memory: LoadedMemory) -> bool:
 def recollect(turn: TurnInput, memory: LoadedMemory) -> str:
     """What memory says to the message, empty where it says nothing."""
     lines = _about_user(turn, memory)
+    if not lines and _ABOUT_ME.search(turn.message):
+        lines = _everything(turn, memory)
     if not lines:
         lines = _said(turn, memory)
     return "\n".join(dict.fromkeys(lines))
@@ -127,6 +137,26 @@ def _about_user(turn: TurnInput, memory: LoadedMemory) -> list[str]:
         else:
             lines += _stated(topic, memory.notes, turn)
     return lines
+
+
+def _everything(turn: TurnInput, memory: LoadedMemory) -> list[str]:
+    """The profile, in the order of memory; before there is one, what the user last said."""
+    lines = []
+    for fact in memory.facts[:_PROFILE_LINES]:
+        topic = next((t for t in _topics() if fact.attribute in t.attributes), None)
+        lines.append(
+            _fact_line(fact, topic, turn.language)
+            if topic
+            else _to_you(fact.statement, turn.language)
+        )
+    if lines:
+        return lines
+    told = [
+        note
+        for note in memory.notes
+        if note.layer == "fresh_turns" and not is_question(note.text) and note.text.strip()
+    ]
+    return [_quoted(_excerpt(turn.message, note.text), note.when, turn) for note in told[:2]]
 
 
 def _fact_line(fact: MemoryFact, topic: _Topic, language: Language) -> str:

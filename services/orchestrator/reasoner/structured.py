@@ -6,17 +6,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-import jsonschema
-from referencing import Registry
-
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator.reasoner import schemas
 
 _SOURCE_KEYS = frozenset({"sources", "evidence", "citations", "source", "evidence_ids"})
 _ID = re.compile(r"\[?([Ee]\d{1,4})\]?")
-_MAX_ERRORS = 5
 
 
 @dataclass(frozen=True)
@@ -32,45 +28,18 @@ class Parsed:
         return not self.errors
 
 
-def check_schema(schema: Mapping[str, Any]) -> str | None:
-    """None for a usable JSON Schema, else what is wrong. References outside the
-    schema are refused.
-    """
-    try:
-        jsonschema.Draft202012Validator.check_schema(dict(schema))
-    except jsonschema.SchemaError as error:
-        return f"is no JSON Schema: {error.message[:200]}"
-    for reference in _references(schema):
-        if not reference.startswith("#"):
-            return "must not refer to other documents"
-    return None
-
-
-def parse(text: str, schema: Mapping[str, Any]) -> Parsed:
+async def parse(text: str, schema: Mapping[str, Any]) -> Parsed:
     """The first object in `text` that satisfies `schema`; prose, fences and braces around it are
     ignored.
     """
-    candidates = list(_objects(text))
+    candidates = _objects(text)
     if not candidates:
         return Parsed(errors=("there is no complete JSON object",))
-    problems: tuple[str, ...] = ()
-    for value in candidates:
-        found = validate(value, schema)
+    findings = await schemas.problems(candidates, schema)
+    for value, found in zip(candidates, findings, strict=False):
         if not found:
             return Parsed(value=value)
-        problems = problems or found
-    return Parsed(errors=problems)
-
-
-def validate(value: Any, schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with `value`, at most five lines; empty when nothing is."""
-    validator = jsonschema.Draft202012Validator(dict(schema), registry=Registry())
-    first = islice(validator.iter_errors(value), _MAX_ERRORS)
-    return tuple(f"{_where(error)}: {error.message[:200]}" for error in first)
-
-
-def _where(error: Any) -> str:
-    return "/".join(str(part) for part in error.absolute_path) or "(root)"
+    return Parsed(errors=findings[0])
 
 
 def check_sources(value: Any, evidence: Sequence[pb.Evidence]) -> tuple[Any, list[str]]:
@@ -151,14 +120,3 @@ def _leaves(value: Any) -> list[str]:
     if isinstance(value, list):
         return [leaf for item in value for leaf in _leaves(item)]
     return [value] if isinstance(value, str) and len(value) >= 2 else []
-
-
-def _references(node: Any) -> list[str]:
-    if isinstance(node, Mapping):
-        own = [
-            str(v) for k, v in node.items() if k in ("$ref", "$dynamicRef") and isinstance(v, str)
-        ]
-        return own + [r for v in node.values() for r in _references(v)]
-    if isinstance(node, list):
-        return [r for item in node for r in _references(item)]
-    return []

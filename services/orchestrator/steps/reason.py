@@ -15,7 +15,7 @@ from services.orchestrator.context_builder import recommendations, schema_of, us
 from services.orchestrator.engine import Failure, Outcome
 from services.orchestrator.intents import INTENTS
 from services.orchestrator.ports import Knowledge, Memory
-from services.orchestrator.reasoner import extractive, rules, structured
+from services.orchestrator.reasoner import extractive, rules, schemas, structured
 from services.orchestrator.reasoner.loop import Reasoned, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest
 from services.orchestrator.tools import RunTools
@@ -84,7 +84,7 @@ class Reason:
         if not self.reasoner.available:
             _degrade_no_llm(turn)
             if is_structured:
-                _rule_json(turn, "extractive")
+                await _rule_json(turn, "extractive")
             else:
                 _extract(turn, "extractive")
             return Outcome(counts=_counts(turn, None))
@@ -100,7 +100,7 @@ class Reason:
         """Whatever went wrong, there is still an answer from what was gathered."""
         _recovered(turn, failure.reason)
         if INTENTS[turn.intent].structured:
-            _rule_json(turn, "recovered")
+            await _rule_json(turn, "recovered")
         else:
             _extract(turn, "recovered")
         return Outcome(status=pb.STEP_STATUS_FALLBACK, message=failure.message)
@@ -120,7 +120,7 @@ class Reason:
         schema = schema_of(turn)
         messages = _messages(turn)
         result = await self._ask(turn, messages, window, show_text=False)
-        parsed = structured.parse(result.text or "", schema)
+        parsed = await structured.parse(result.text or "", schema)
         if not parsed.ok and result.text is not None:
             problems = "\n".join(parsed.errors)
             messages += [
@@ -128,12 +128,12 @@ class Reason:
                 ModelMessage("user", _repair_request(turn, problems)),
             ]
             result = await self._ask(turn, messages, window, show_text=False)
-            parsed = structured.parse(result.text or "", schema)
+            parsed = await structured.parse(result.text or "", schema)
         if parsed.ok:
             _finish_json(turn, parsed.value, result.finish)
         else:
             _recovered(turn, result.recovered or "invalid_json")
-            _rule_json(turn, "recovered")
+            await _rule_json(turn, "recovered")
         return result
 
     async def _ask(
@@ -216,7 +216,7 @@ def _extract(turn: Turn, finish: str) -> None:
     _finish(turn, text, finish)
 
 
-def _rule_json(turn: Turn, finish: str) -> None:
+async def _rule_json(turn: Turn, finish: str) -> None:
     """JSON by rules; a schema that rules cannot satisfy ends the run with a clear reason."""
     schema = schema_of(turn)
     own = turn.input.response_schema is None
@@ -224,7 +224,7 @@ def _rule_json(turn: Turn, finish: str) -> None:
         value = rules.plan(turn.input, turn.evidence)
     else:
         value = rules.fields(turn.input, turn.evidence, schema, own)
-    problems = structured.validate(value, schema)
+    (problems,) = await schemas.problems([value], schema)
     if problems:
         reason = (
             common_pb2.ERROR_REASON_MODEL_UNAVAILABLE

@@ -95,6 +95,28 @@ def test_a1_before_anything_was_extracted(question: str) -> None:
     assert "林晓雨" in _answer(question, LoadedMemory(notes=TALK))
 
 
+@pytest.mark.parametrize(
+    ("question", "language", "expected"),
+    [
+        ("What do you know about me?", "en", "You work as: 前端工程师"),
+        ("Tell me about myself.", "en", "Your name is 林晓雨"),
+        ("你知道我的哪些情况？", "zh", "你叫林晓雨"),
+        ("你对我有多少了解？", "zh", "你的职业是前端工程师"),
+    ],
+)
+def test_what_is_known_of_me(question: str, language: str, expected: str) -> None:
+    answer = _answer(question, LoadedMemory(facts=FACTS), language=language)
+    assert expected in answer
+    assert len(answer.splitlines()) == len(FACTS)
+
+
+@pytest.mark.parametrize("question", ["What do you know about me?", "你了解我什么？"])
+def test_what_is_known_of_me_before_anything_was_extracted(question: str) -> None:
+    answer = _answer(question, LoadedMemory(notes=TALK))
+    assert "前端工程师" in answer or "giscus，不用" in answer
+    assert "哪个好" not in answer
+
+
 def test_documents_are_quoted_with_their_ids() -> None:
     asked = _answer("默认的融合方式是什么？", None, DOCS, intent=pb.INTENT_DOCUMENT_QUESTION)
     assert "校准凸组合" in asked
@@ -121,3 +143,56 @@ def test_nothing_is_an_answer_too() -> None:
     assert "没有找到" in _answer("火星上有几只猫？")
     assert "记下" in _answer("我叫林晓雨。")
     assert _answer("Hello there", language="en") == "Noted."
+
+
+WRAPPED_EN = """## Outage
+
+A search that has to do without the embedder is answered by a
+lexical search with a note that says so. It recovers by itself
+as soon as the embedder is back.
+
+- a list item that goes on for quite a while, longer than a line, and
+  ends on its second line
+- another"""
+WRAPPED_ZH = """向量服务不可用的时候，检索只用关键词这一路来回答，并且在答案
+里说明少了一路。恢复以后会自动补上。"""
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "answer"),
+    [
+        (
+            WRAPPED_EN,
+            "How is a search without the embedder answered?",
+            (
+                "A search that has to do without the embedder is answered by a lexical search with"
+                " a note that says so. [E1]"
+            ),
+        ),
+        (
+            WRAPPED_EN,
+            "Where does the list item end that goes on?",
+            (
+                "a list item that goes on for quite a while, longer than a line, and ends on its"
+                " second line [E1]"
+            ),
+        ),
+        (
+            WRAPPED_ZH,
+            "向量服务不可用的时候检索怎么回答？",
+            "向量服务不可用的时候，检索只用关键词这一路来回答，并且在答案里说明少了一路。 [E1]",
+        ),
+    ],
+)
+def test_a_sentence_goes_on_over_the_end_of_a_line(text: str, question: str, answer: str) -> None:
+    evidence = [pb.Evidence(evidence_id="E1", document_id="d", text=text)]
+    assert extractive.passages(question, evidence, 3).split("\n")[0] == answer
+
+
+def test_lists_tables_and_fields_keep_their_lines() -> None:
+    text = (
+        "| model | memory in gigabytes and more words to make it wide |\n| R6900 | 6144 |\n"
+        "- the first item of the list, long enough to look wrapped here\n- the second item\n"
+        "Name: a field with a value that is long enough to look wrapped\nPrice: 100"
+    )
+    assert extractive._unwrapped(text) == text

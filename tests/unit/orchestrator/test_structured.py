@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.domain import TurnInput
 from services.orchestrator.intents import EXTRACT_SCHEMA, PLAN_SCHEMA
-from services.orchestrator.reasoner import rules, structured
+from services.orchestrator.reasoner import rules, schemas, structured
 
 SCHEMA = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
 ASKED = TurnInput(message="学习 gRPC", event_time=datetime.now(UTC), language="zh")
@@ -31,22 +34,22 @@ EVIDENCE = [
         '{"b": 2} {"a": 1}',
     ],
 )
-def test_w1_json_is_found_in_whatever_surrounds_it(text: str) -> None:
-    assert structured.parse(text, SCHEMA).value == {"a": 1}
+async def test_w1_json_is_found_in_whatever_surrounds_it(text: str) -> None:
+    assert (await structured.parse(text, SCHEMA)).value == {"a": 1}
 
 
 @pytest.mark.parametrize("text", ["", "no json", '{"a": 1', '{"a": "x"}', "[1]"])
-def test_what_is_no_answer_says_why(text: str) -> None:
-    parsed = structured.parse(text, SCHEMA)
+async def test_what_is_no_answer_says_why(text: str) -> None:
+    parsed = await structured.parse(text, SCHEMA)
     assert not parsed.ok
     assert parsed.errors[0]
 
 
 def test_schemas_are_checked() -> None:
-    assert structured.check_schema(SCHEMA) is None
-    assert structured.check_schema({"type": "wizard"})
-    assert structured.check_schema({"$ref": "https://evil.example/schema"})
-    assert structured.check_schema({"$ref": "#/$defs/x", "$defs": {"x": {}}}) is None
+    assert schemas.check_schema(SCHEMA) is None
+    assert schemas.check_schema({"type": "wizard"})
+    assert schemas.check_schema({"$ref": "https://evil.example/schema"})
+    assert schemas.check_schema({"$ref": "#/$defs/x", "$defs": {"x": {}}}) is None
 
 
 def test_sources_that_were_not_given_are_dropped() -> None:
@@ -61,14 +64,72 @@ def test_sources_that_were_not_given_are_dropped() -> None:
 
 def test_k11_a_plan_without_a_model_satisfies_the_schema() -> None:
     plan = rules.plan(ASKED, EVIDENCE)
-    assert structured.validate(plan, PLAN_SCHEMA) == ()
+    assert schemas.validate(plan, PLAN_SCHEMA) == ()
     assert [step["sources"] for step in plan["steps"]] == [["E1"], ["E2"]]
-    assert structured.validate(rules.plan(ASKED, []), PLAN_SCHEMA) == ()
+    assert schemas.validate(rules.plan(ASKED, []), PLAN_SCHEMA) == ()
 
 
 def test_fields_without_a_model() -> None:
     own = rules.fields(ASKED, EVIDENCE, EXTRACT_SCHEMA, True)
-    assert structured.validate(own, EXTRACT_SCHEMA) == ()
+    assert schemas.validate(own, EXTRACT_SCHEMA) == ()
     assert {"name": "作者", "value": "张三", "evidence": ["E2"]} in own["fields"]
     wanted = {"properties": {"作者": {"type": "string"}, "价格": {"type": "integer"}}}
     assert rules.fields(ASKED, EVIDENCE, wanted, False) == {"作者": "张三", "价格": 100}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/nope"},
+        {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"a": {}}},
+        {"pattern": "(("},
+        {"patternProperties": {"[": {}}},
+        {"items": [{"$ref": "#x"}]},
+    ],
+)
+def test_schemas_that_cannot_be_used_are_refused(schema: dict[str, Any]) -> None:
+    assert schemas.check_schema(schema)
+
+
+DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(k|k|k)+$": {}}, "properties": {"a": {"pattern": "(a|a)*b"}}},
+        {"$ref": "#/$defs/d0", "$defs": {**DOUBLING, "d40": {}}},
+    ],
+)
+async def test_a_schema_that_takes_for_ever_is_bounded_and_blocks_nobody(
+    schema: dict[str, Any],
+) -> None:
+    value = json.dumps({"a": "a" * 40 + "!", "k" * 40 + "!": 1})
+    assert schemas.check_schema(schema) is None
+    waits: list[float] = []
+
+    async def others() -> None:
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0.01)
+            waits.append(time.monotonic() - begun)
+
+    watching = asyncio.create_task(others())
+    parsed = await asyncio.wait_for(structured.parse(value, schema), 20)
+    watching.cancel()
+    assert not parsed.ok
+    assert "too long" in parsed.errors[0]
+    assert max(waits) < 1
+
+
+async def test_patterns_and_references_still_judge() -> None:
+    schema = {
+        "properties": {"code": {"pattern": "^[A-Z]{3}-\\d+$"}, "next": {"$ref": "#"}},
+        "required": ["code"],
+    }
+    assert (await structured.parse('{"code": "INV-20931"}', schema)).ok
+    nested = await structured.parse('{"code": "INV-1", "next": {"code": "编号一"}}', schema)
+    assert nested.errors[0].startswith("next/code")
+    endless = await structured.parse('{"a": 1}', {"$ref": "#"})
+    assert "without end" in endless.errors[0]

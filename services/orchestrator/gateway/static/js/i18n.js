@@ -15,7 +15,7 @@ const WORDS = {
   newSession: ["新会话", "New session"], endSession: ["结束会话", "End session"], sessionEnded: ["会话已结束，正在整理", "Session ended, digesting"],
   ask: ["说点什么… Enter 发送，Shift+Enter 换行", "Say something… Enter sends, Shift+Enter breaks the line"],
   send: ["发送", "Send"], stop: ["停止", "Stop"], welcome: ["今天想聊什么？我会记得。", "What is on your mind? I will remember."],
-  starter1: ["我叫林晓雨，是前端工程师，回答请简短一点", "I'm Lin, a front-end engineer; please keep answers short"],
+  starter1: ["我叫林晓雨，是前端工程师，回答请简短一点", "My name is Lin and I'm a front-end engineer. Please keep answers short."],
   starter2: ["上次说的那个方案叫什么来着？", "What was that option we settled on last time?"],
   starter3: ["这个资料库讲了什么？", "What is in this collection?"],
   trace: ["过程", "Trace"], timeline: ["步骤", "Steps"], sources: ["资料", "Sources"], memories: ["用到的记忆", "Memory used"],

@@ -106,7 +106,7 @@ document.addEventListener("keydown", (event) => {
     location.hash = `#/${Object.keys(VIEWS)[number - 1]}`;
   }
 });
-window.addEventListener("hashchange", show);
+window.addEventListener("hashchange", () => { takeKeyFromAddress(); show(); });
 setLanguage(state.lang);
 takeKeyFromAddress();
 show();
