@@ -10,6 +10,7 @@ import grpc
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
 
 from nianlun import Client
 from nianlun.common.v1 import common_pb2
@@ -30,6 +31,22 @@ TargetOption = Annotated[
 KeyOption = Annotated[
     str, typer.Option("--key", envvar="NIANLUN_KEY", help="Bearer key. Default: the stack's.")
 ]
+
+
+_PIPE_WIDTH: Final = 240
+
+
+def whole(header: str) -> Column:
+    """A column whose values are there to be copied: never cut."""
+    return Column(header, no_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table. Nothing reads a pipe at 80 characters, so there it is as wide as it needs."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)
+    console.print(table)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from nianlun.values import new_request_id
-from services.cli.calls import KeyOption, TargetOption, session
+from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
 
 app = typer.Typer(no_args_is_help=True, help="Collections of documents.")
 
@@ -41,7 +41,9 @@ def create(
 @app.command("list")
 def list_all(target: TargetOption = "", key: KeyOption = "") -> None:
     """List all collections."""
-    table = Table("collection", "documents", "chunks", "model", "vectors", "pending", "index")
+    table = Table(
+        whole("collection"), "documents", "chunks", "model", "vectors", "pending", "index"
+    )
     with session(target, key) as client:
         token = ""
         while True:
@@ -53,7 +55,7 @@ def list_all(target: TargetOption = "", key: KeyOption = "") -> None:
             token = page.next_page_token
             if not token:
                 break
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("show")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -42,6 +43,7 @@ def ingest(
         for path in refused:
             console.print(f"[red]{path}[/red]: larger than 12 MiB", highlight=False)
         accepted = [p for p in _files(paths) if p not in set(refused)]
+        names = document_ids(accepted, paths)
         if not accepted:
             typer.echo("nianlun: nothing to ingest", err=True)
             raise typer.Exit(1)
@@ -50,7 +52,7 @@ def ingest(
                 pb.UpsertDocumentsRequest(
                     request_id=new_request_id(),
                     collection_id=collection_id,
-                    documents=[_input(p, paths) for p in batch],
+                    documents=[_input(p, names[p]) for p in batch],
                 )
             ).job
             ended = follow(client, job, f"batch {number}", console)
@@ -71,18 +73,31 @@ def _ensure(client: Client, collection_id: str) -> None:
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:
+    """Each file once, also where a folder and one inside it are both named."""
+    seen: set[Path] = set()
     for path in paths:
-        if path.is_dir():
-            yield from (
-                p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix.lower() in SUFFIXES
-            )
-        else:
-            yield path
+        inside = (
+            (p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix.lower() in SUFFIXES)
+            if path.is_dir()
+            else (path,)
+        )
+        for file in inside:
+            if (real := file.resolve()) not in seen:
+                seen.add(real)
+                yield file
 
 
-def _input(path: Path, roots: list[Path]) -> pb.DocumentInput:
-    root = next((r for r in roots if r.is_dir() and path.is_relative_to(r)), path.parent)
-    name = path.relative_to(root).as_posix()
+def document_ids(files: list[Path], roots: list[Path]) -> dict[Path, str]:
+    """The path inside the folder that was named; the whole path where two files share that."""
+    names = {}
+    for path in files:
+        root = next((r for r in roots if r.is_dir() and path.is_relative_to(r)), path.parent)
+        names[path] = path.relative_to(root).as_posix()
+    shared = {name for name, count in Counter(names.values()).items() if count > 1}
+    return {path: path.as_posix() if name in shared else name for path, name in names.items()}
+
+
+def _input(path: Path, name: str) -> pb.DocumentInput:
     # The last 256 characters: what tells two files of one deep folder apart.
     return pb.DocumentInput(document_id=name[-256:], data=path.read_bytes() or b" ", uri=name)
 

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from nianlun import Client
@@ -14,7 +13,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2
 from nianlun.retriever.v1 import retriever_pb2
 from nianlun.values import new_request_id
-from services.cli.calls import KeyOption, TargetOption, session
+from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
 
 app = typer.Typer(no_args_is_help=True, help="Background work: list, replay, cancel.")
 
@@ -58,7 +57,7 @@ def list_(
 ) -> None:
     """List jobs, newest first. `--state failed` are the dead letters."""
     states = [common_pb2.JobState.Value(f"JOB_STATE_{s.value.upper()}") for s in state or []]
-    table = Table("job", "kind", "state", "done", "attempts", "error", "created")
+    table = Table(whole("job"), "kind", "state", "done", "attempts", "error", "created")
     with session(target, key) as client:
         stub, messages = _of(client, service)
         page = stub.ListJobs(messages.ListJobsRequest(states=states, kind=kind, page_size=limit))
@@ -72,7 +71,7 @@ def list_(
             job.error.message,
             job.create_time.ToJsonString()[:19],
         )
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("replay")

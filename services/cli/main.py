@@ -59,7 +59,7 @@ def describe(error: DomainError | StartupError | LocalError) -> str:
     """What went wrong, with the fields and the resource a domain error names."""
     if not isinstance(error, DomainError):
         return str(error)
-    parts = [str(error)]
+    parts = [str(error).removesuffix(".")]
     parts += [f"{field}: {text}" for field, text in error.violations]
     if error.resource is not None:
         parts.append(" ".join(error.resource))

@@ -13,7 +13,7 @@ from rich.table import Table
 from nianlun import Client
 from nianlun.memory.v1 import memory_pb2 as pb
 from nianlun.values import new_request_id
-from services.cli.calls import KeyOption, TargetOption, session
+from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered of a user.")
 _LINES = 100
@@ -63,7 +63,7 @@ def search(
             f"{hit.score:.3f}", f"{hit.relevance:.3f}", f"{hit.decay:.2f}",
             _day(hit.episode.event_time), hit.episode.note, legs,
         )  # fmt: skip
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("facts")
@@ -74,7 +74,7 @@ def facts(
     key: KeyOption = "",
 ) -> None:
     """List profile facts, or the history of one attribute."""
-    table = Table("kind", "attribute", "value", "from", "to", "state", "sources", "id")
+    table = Table("kind", "attribute", "value", "from", "to", "state", "sources", whole("id"))
     with session(target, key) as client:
         for fact in _facts(client, user_id, history):
             table.add_row(
@@ -87,7 +87,7 @@ def facts(
                 str(fact.source_count),
                 fact.fact_id,
             )
-    Console().print(table)
+    print_table(table)
 
 
 def _facts(client: Client, user_id: str, attribute: str) -> Iterator[pb.Fact]:
@@ -114,7 +114,7 @@ def episodes(
     user_id: str, session_id: str = "", target: TargetOption = "", key: KeyOption = ""
 ) -> None:
     """List episode notes, newest first."""
-    table = Table("day", "session", "note", "origin", "vector", "id")
+    table = Table("day", "session", "note", "origin", "vector", whole("id"))
     token = ""
     with session(target, key) as client:
         while True:
@@ -133,7 +133,7 @@ def episodes(
             token = page.next_page_token
             if not token:
                 break
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("forget")

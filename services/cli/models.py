@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from nianlun.embedder.v1 import embedder_pb2
-from services.cli.calls import KeyOption, TargetOption, session
+from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
 from services.common.errors import StartupError
-from services.embedder.backends.e5_weights import WeightFileError
 
 app = typer.Typer(no_args_is_help=True, help="Embedding models and rerankers.")
 
@@ -25,7 +23,7 @@ def list_models(
     """Show the models that a running embedder serves."""
     with session(target, key) as client:
         response = client.list_models()
-    table = Table("id", "revision", "backend", "kinds", "dims", "tokens", "device", "ready")
+    table = Table(whole("id"), "revision", "backend", "kinds", "dims", "tokens", "device", "ready")
     for model in response.models:
         table.add_row(
             model.id,
@@ -37,7 +35,7 @@ def list_models(
             f"{model.device} {model.dtype}".strip(),
             "yes" if model.ready else "no",
         )
-    Console().print(table)
+    print_table(table)
 
 
 @app.command("export")
@@ -47,7 +45,8 @@ def export(
     """Write the default model as a sentence-transformers folder; needs neither torch nor
     network.
     """
-    # Imported here: it loads the tokenizer library, which the other commands do without.
+    # Imported here: numpy and the tokenizer library, which the other commands do without.
+    from services.embedder.backends.e5_weights import WeightFileError
     from services.embedder.backends.export import export_sentence_transformers
 
     try:

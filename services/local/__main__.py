@@ -42,9 +42,9 @@ def serve(console: Console) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    if not stop_asked:
+    if not stop_asked and code != 0:  # 0: another terminal asked, by `nianlun stack stop`
         console.print(f"[red]a process of the stack ended[/red]; its log: {home.log}")
-        return code or 1
+        return code
     console.print("stopped")
     return 0
 

@@ -125,7 +125,8 @@ class ProcessGroup:
             self._manager.add_process(name, command, env=dict(environment), cwd=str(cwd))
 
     def run(self) -> int:
-        """Block until every process has ended; the code of the first that ended, 0 if asked to.
+        """Block until every process has ended: 0 if asked to, else the code of the first that ended
+        (1 where that was 0: none is meant to end by itself).
 
         Installs its own handlers for SIGINT and SIGTERM; call it in the main thread.
         """
@@ -134,7 +135,7 @@ class ProcessGroup:
         finally:
             self._end_all()
         code = self._manager.returncode
-        return 0 if code in (None, 130, 143, -signal.SIGTERM, -signal.SIGINT) else int(code)
+        return 0 if code in (None, 130, 143, -signal.SIGTERM, -signal.SIGINT) else int(code) or 1
 
     def _end_all(self) -> None:
         """After an exception in the loop: end the monitors, then wait for their processes."""

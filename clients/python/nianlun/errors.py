@@ -41,7 +41,9 @@ class NianlunError(Exception):
     request_id: str = ""
 
     def __str__(self) -> str:
-        parts = [f"{self.code.name}: {self.message}"]
+        parts = [f"{self.code.name}: {self.message.removesuffix('.')}"]
+        if self.resource is not None:
+            parts.append(" ".join(self.resource))
         parts += [f"{item.field}: {item.description}" for item in self.violations]
         if self.request_id:
             parts.append(f"request id {self.request_id}")

@@ -179,3 +179,13 @@ def test_an_error_is_an_ordinary_exception() -> None:
     error = NianlunError(code=grpc.StatusCode.INTERNAL, message="m")
     assert hash(error) != 0
     assert pickle.loads(pickle.dumps(str(error))) == "INTERNAL: m"  # noqa: S301
+
+
+def test_an_error_names_what_it_is_about_in_one_line() -> None:
+    error = NianlunError(
+        code=grpc.StatusCode.NOT_FOUND,
+        message="There is no such collection.",
+        resource=("collection", "docs"),
+        request_id="r1",
+    )
+    assert str(error) == "NOT_FOUND: There is no such collection; collection docs; request id r1"

@@ -77,6 +77,12 @@ def test_when_one_process_ends_the_others_are_stopped_and_its_code_is_ours(tmp_p
     assert _gone(pid)
 
 
+def test_a_process_that_ends_well_but_unasked_is_no_clean_end(tmp_path: Path) -> None:
+    with _start(_sleeper(tmp_path / "pid"), "sleep 1; exit 0") as owner:
+        owner.communicate(timeout=30)
+    assert owner.returncode == 1
+
+
 def test_asked_to_stop_is_a_clean_end(tmp_path: Path) -> None:
     with _start(_sleeper(tmp_path / "pid"), "exec sleep 300") as owner:
         pid = _wait_for(tmp_path / "pid")
