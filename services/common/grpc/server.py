@@ -103,7 +103,8 @@ class GrpcServer:
     async def start(self) -> int:
         """Bind, register and serve; returns the port. StartupError when the address is taken."""
         server = grpc.aio.server(
-            interceptors=self._interceptors(), options=server_options(self._settings)
+            interceptors=[chain.InterceptorChain(self._interceptors())],
+            options=server_options(self._settings),
         )
         for _, add, servicer in self._registrations:
             add(servicer, server)
@@ -133,7 +134,7 @@ class GrpcServer:
             self._server = None
         await self._readiness.stop()
 
-    def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
+    def _interceptors(self) -> list[chain.Interceptor]:
         settings, telemetry = self._settings, self._telemetry
         return [
             chain.RequestIdInterceptor(),

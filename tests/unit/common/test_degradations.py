@@ -16,7 +16,7 @@ LACKS = [
 
 
 def _seen(*responses: object) -> tuple[str, ...]:
-    call = RpcCall("/s/M", {}, context=None, streaming=False)  # type: ignore[arg-type]
+    call = RpcCall("s/M", "s", {}, context=None, streaming=False)  # type: ignore[arg-type]
     interceptor = DegradationsInterceptor(Metrics.create())
     for response in responses:
         interceptor.on_response(call, response)

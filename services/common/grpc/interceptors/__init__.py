@@ -2,7 +2,7 @@
 
 from services.common.grpc.interceptors.access_log import AccessLogInterceptor
 from services.common.grpc.interceptors.auth import AuthInterceptor
-from services.common.grpc.interceptors.base import Interceptor, RpcCall
+from services.common.grpc.interceptors.base import Interceptor, InterceptorChain, RpcCall
 from services.common.grpc.interceptors.deadline import DeadlineInterceptor
 from services.common.grpc.interceptors.degradations import DegradationsInterceptor
 from services.common.grpc.interceptors.drain import DrainInterceptor
@@ -20,6 +20,7 @@ __all__ = [
     "DrainInterceptor",
     "ErrorsInterceptor",
     "Interceptor",
+    "InterceptorChain",
     "MetricsInterceptor",
     "RequestIdInterceptor",
     "RpcCall",

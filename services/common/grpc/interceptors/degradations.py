@@ -1,12 +1,6 @@
-"""What an answer lacks, as a metric and in the access log, for those who run the service.
-
-Must be the innermost interceptor: only that one sees the messages of a response stream.
-"""
+"""What an answer lacks, as a metric and in the access log, for those who run the service."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from google.protobuf.message import Message
 
@@ -25,11 +19,6 @@ class DegradationsInterceptor(Interceptor):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-
-    @asynccontextmanager
-    async def around(self, call: RpcCall) -> AsyncIterator[None]:
-        """Nothing around the call."""
-        yield
 
     def on_response(self, call: RpcCall, response: object) -> None:
         """Count what stands in the answer."""

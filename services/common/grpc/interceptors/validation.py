@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +33,6 @@ class ValidationInterceptor(Interceptor):
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._interesting: dict[Any, bool] = {}
-
-    @asynccontextmanager
-    async def around(self, call: RpcCall) -> AsyncIterator[None]:
-        """Nothing to do around the call."""
-        yield
 
     def deserializer(self, inner: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """Bytes to message or Rejected."""
