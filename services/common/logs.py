@@ -16,9 +16,14 @@ EventDict = MutableMapping[str, Any]
 
 
 def configure(settings: ChassisSettings, service: str) -> None:
-    """Set up logging of this process; libraries that use ``logging`` go the same way."""
+    """Set up logging of this process; lines of libraries that use ``logging`` look the same.
+
+    Our own lines go to standard error directly: through ``logging`` each costs five times as much,
+    and there is one for every call.
+    """
+    level = logging.getLevelNamesMapping()[settings.log_level]
     shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
+        structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _stamp(service),
         structlog.processors.format_exc_info,
@@ -29,9 +34,9 @@ def configure(settings: ChassisSettings, service: str) -> None:
         else structlog.dev.ConsoleRenderer()
     )
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*shared, renderer],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -43,15 +48,15 @@ def configure(settings: ChassisSettings, service: str) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.log_level)
+    root.setLevel(level)
     # These tell at INFO what our own lines tell already, with arguments we do not want in a log.
     for noisy in ("procrastinate", "httpx", "httpcore", "openai", "grpc", "psycopg.pool"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, level))
 
 
-def get(name: str) -> structlog.stdlib.BoundLogger:
+def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """A logger. Bind ids and counts to it, never user text."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(name)
     return logger
 
 
