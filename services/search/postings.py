@@ -9,6 +9,7 @@ sum of lengths. Delta rows are further segments of the same term, dead items a s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -85,10 +86,24 @@ def merge(parts: Iterable[Postings], dead: NDArray[np.uint32] | None = None) -> 
 
 @dataclass(frozen=True)
 class TermPostings:
-    """All segments of one query term, with its document frequency in the scope."""
+    """All segments of one query term, with its document frequency in the scope. An item stands in
+    one segment at most."""
 
     document_frequency: int
     parts: Sequence[Postings]
+
+    def joined(self) -> Postings:
+        """The segments as one list: many short ones cost more in calls than in work."""
+        parts = sorted((p for p in self.parts if len(p)), key=lambda p: int(p.items[0]))
+        if len(parts) == 1:
+            return parts[0]
+        items = np.concatenate([p.items for p in parts])
+        tfs = np.concatenate([p.tfs for p in parts])
+        lengths = np.concatenate([p.lengths for p in parts])
+        if any(a.items[-1] >= b.items[0] for a, b in itertools.pairwise(parts)):
+            order = np.argsort(items, kind="stable")  # their ranges of items overlap
+            items, tfs, lengths = items[order], tfs[order], lengths[order]
+        return Postings(items, tfs, lengths)
 
 
 def common(items: NDArray[np.uint32], others: NDArray[np.uint32]) -> int:
@@ -105,7 +120,7 @@ class Query:
     returned (`among` None: all may).
     """
 
-    terms: Sequence[TermPostings]
+    terms: Sequence[Postings]
     weights: Sequence[float]
     mean: float
     dead: NDArray[np.uint32]
@@ -128,7 +143,7 @@ class Query:
         if documents <= 0:
             known = []
         return cls(
-            terms=known,
+            terms=[t.joined() for t in known],
             weights=[idf(documents, min(t.document_frequency, documents)) for t in known],
             mean=total_length / documents if documents > 0 else 0.0,
             dead=np.empty(0, np.uint32) if dead is None else np.unique(dead),
@@ -138,7 +153,7 @@ class Query:
     @property
     def entries(self) -> int:
         """Posting entries in all: what scoring costs."""
-        return sum(len(p) for t in self.terms for p in t.parts)
+        return sum(map(len, self.terms))
 
     def best(self, k: int) -> tuple[NDArray[np.uint32], Scores]:
         """Exact BM25 top `k`: (items (m,), scores (m,)), m <= k, best first, ties by item.
@@ -182,40 +197,36 @@ class Query:
     def _merged(self, k: int) -> tuple[NDArray[np.uint32], Scores, int]:
         """(items, their scores by the first terms, how many terms): all others come too late to
         bring a new item into the top `k`."""
-        numbering = _Numbering.of([p for t in self.terms for p in t.parts])
+        numbering = _Numbering.of(self.terms)
         scores = np.zeros(numbering.size, np.float64)
-        seen = np.zeros(numbering.size, np.bool_)
         allowed = numbering.mask(self.dead, self.among)
-        found: list[Rows] = []
+        rows = np.empty(0, np.intp)
+        bound = 0.0
         done = 0
         for term, weight in zip(self.terms, self.weights, strict=True):
-            for part in term.parts:
-                rows = numbering.rows(part.items)
-                scores[rows] += term_scores(weight, part.tfs, part.lengths, self.mean)
-                fresh = rows[~seen[rows]]
-                seen[rows] = True
-                found.append(fresh if allowed is None else fresh[allowed[fresh]])
             done += 1
-            rows = np.concatenate(found)
-            found = [rows]
-            if done < len(self.terms) and _kth(scores[rows], k) > self._rest(done):
+            rest = self._rest(done)
+            own = numbering.rows(term.items)
+            before = scores[own]
+            after = before + term_scores(weight, term.tfs, term.lengths, self.mean)
+            scores[own] = after
+            # What is left out here has a score from now on, so it never counts as new again.
+            fresh = own[(before == 0.0) & (after + rest >= bound)]
+            rows = np.concatenate([rows, fresh if allowed is None else fresh[allowed[fresh]]])
+            bound = _kth(scores[rows], k)
+            rows = rows[scores[rows] + rest >= bound]
+            if done < len(self.terms) and bound > rest:
                 break
-        rows = np.sort(found[0])
+        rows = np.sort(rows)
         return numbering.items(rows), scores[rows], done
 
     def _scores_of(self, number: int, items: NDArray[np.uint32]) -> Scores:
         """What one term adds to ascending items."""
         out = np.zeros(len(items), np.float64)
-        for part in self.terms[number].parts:
-            if not len(part):
-                continue
-            first, last = np.searchsorted(items, [part.items[0], int(part.items[-1]) + 1])
-            if first == last:
-                continue
-            places, held = _places(part.items, items[first:last])
-            at = places[held]
-            scores = term_scores(self.weights[number], part.tfs[at], part.lengths[at], self.mean)
-            out[first:last][held] += scores
+        term = self.terms[number]
+        places, held = _places(term.items, items)
+        at = places[held]
+        out[held] = term_scores(self.weights[number], term.tfs[at], term.lengths[at], self.mean)
         return out
 
 
@@ -229,12 +240,12 @@ class _Numbering:
 
     @classmethod
     def of(cls, parts: Sequence[Postings]) -> _Numbering:
-        filled = [p for p in parts if len(p)]
-        first = min(int(p.items[0]) for p in filled)
-        span = max(int(p.items[-1]) for p in filled) + 1 - first
-        if span <= max(_DENSE_SPAN, 4 * sum(map(len, filled))):
+        """For lists none of which is empty."""
+        first = min(int(p.items[0]) for p in parts)
+        span = max(int(p.items[-1]) for p in parts) + 1 - first
+        if span <= max(_DENSE_SPAN, 4 * sum(map(len, parts))):
             return cls(first, span, None)
-        known = np.unique(np.concatenate([p.items for p in filled]))
+        known = np.unique(np.concatenate([p.items for p in parts]))
         return cls(first, len(known), known)
 
     def rows(self, items: NDArray[np.uint32]) -> Rows:
