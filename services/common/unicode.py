@@ -29,7 +29,10 @@ def bounded_marks(text: str) -> str:
 
     Normalising sorts such a run by insertion: a hundred thousand marks take it minutes.
     """
-    return text if text.isascii() else _piled().sub(r"\1", text)
+    # More than MAX_MARKS in a row cover one of these places: most texts need no closer look.
+    if text.isascii() or not any(map(unicodedata.combining, text[MAX_MARKS :: MAX_MARKS + 1])):
+        return text
+    return _piled().sub(r"\1", text)
 
 
 def normal(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,7 @@ def stored(tokens: TokenVectors) -> TokenVectors:
     return TokenVectors(tokens.codec, tokens.dimensions, late.quantise(unpack(tokens)), b"")
 
 
-def max_sim(question: TokenVectors, passage: TokenVectors) -> float:
-    """The engine's late-interaction score of one passage, in [-1, 1]."""
-    return float(late.max_sim(unpack(question), [unpack(passage)])[0])
+def max_sim(question: TokenVectors, passages: Sequence[TokenVectors]) -> list[float]:
+    """The engine's late-interaction score of each passage, in [-1, 1]. Blocking."""
+    scores: list[float] = late.max_sim(unpack(question), [unpack(p) for p in passages]).tolist()
+    return scores

@@ -1,28 +1,34 @@
-"""The legs over one scope, inside one short transaction."""
+"""The legs over one scope: what they find, with the scores of each other's candidates."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, ParamSpec
 
 import numpy as np
-from numpy.typing import NDArray
 
-from services.common.db import Connection
-from services.retriever.domain import Collection, Scope, Space, Vector
+from services.common import context
+from services.common.db import Connection, Database
+from services.retriever.domain import Collection, Scope, Vector
 from services.retriever.spec import SearchSpec
 from services.retriever.store import dense, hits, items, lexical
 from services.retriever.store.hits import Candidate
 from services.search import Leg, bm25, phrase, postings
 
 _WIDEST: Final = 20_000
-_EXTRA_POSTINGS: Final = 300_000
+# Work beyond these sizes takes more than about a millisecond.
+_BUSY_ENTRIES: Final = 40_000
+_BUSY_CHARS: Final = 15_000
 _PHRASE_LEXICAL: Final = 60
 _PHRASE_DENSE: Final = 15
 _FAMILY: Final = 4
+P = ParamSpec("P")
 
 
 @dataclass
@@ -79,80 +85,124 @@ class ScopeQuery:
     ram: Found | None = None
 
 
-async def run(
-    conn: Connection, tenant_id: str, spec: SearchSpec, asked: ScopeQuery, watch: Stopwatch
-) -> ScopeResult:
-    """Runs the legs of one scope and loads their candidates.
+@dataclass(frozen=True)
+class Runner:
+    """Runs the legs of one scope. Connections are held for statements alone: scoring and judging
+    happen between two short transactions, in `executor` where they would keep the loop busy."""
 
-    More candidates are asked for while most of them are the same passage over and over.
-    """
+    db: Database
+    executor: Executor
+
+    async def run(self, spec: SearchSpec, asked: ScopeQuery, watch: Stopwatch) -> ScopeResult:
+        """The legs of one scope with their candidates. More of them are asked for while most are
+        the same passage over and over."""
+        widen = 1
+        scorer: _Scorer | None = None
+        among: list[int] | None = None
+        while True:
+            async with self.db.tenant() as conn:
+                if widen == 1:
+                    among, scorer = await _prepare(conn, spec, asked, watch)
+                semantic = await _dense(conn, spec, asked, among, widen, watch)
+            legs = await self._scored(spec, asked, scorer, semantic, widen, watch)
+            async with self.db.tenant() as conn:
+                legs = await _with_extra(conn, asked, legs, watch)
+                candidates, vectors = await _candidates(conn, spec, asked, legs, watch)
+            crowded = _crowded(legs, candidates, spec, widen)
+            if not crowded or widen * spec.recipe.leg_k >= _WIDEST:
+                break
+            widen *= 8
+        if asked.needles and spec.weight(Leg.PHRASE) > 0.0:
+            with watch.measure("phrase"):
+                legs[Leg.PHRASE] = await self._phrase(spec, asked, legs, candidates)
+        return ScopeResult(legs, candidates, vectors)
+
+    async def _scored(
+        self,
+        spec: SearchSpec,
+        asked: ScopeQuery,
+        scorer: _Scorer | None,
+        semantic: Found | None,
+        widen: int,
+        watch: Stopwatch,
+    ) -> dict[Leg, Found]:
+        """The lexical leg, with scores of the dense leg's items too, and the dense leg."""
+        legs: dict[Leg, Found] = {}
+        if asked.ram is not None:
+            legs[Leg.LEXICAL] = asked.ram
+        elif scorer is not None:
+            others = list(semantic.scores) if semantic is not None else []
+            depth = widen * spec.depth(Leg.LEXICAL)
+            with watch.measure("lexical"):
+                size = scorer.query.entries
+                legs[Leg.LEXICAL] = await self._off_loop(
+                    size > _BUSY_ENTRIES, scorer.leg, depth, others
+                )
+        if semantic is not None:
+            legs[Leg.DENSE] = semantic
+        return legs
+
+    async def _phrase(
+        self,
+        spec: SearchSpec,
+        asked: ScopeQuery,
+        legs: Mapping[Leg, Found],
+        candidates: Mapping[int, Candidate],
+    ) -> Found:
+        near = _best(legs.get(Leg.DENSE), _PHRASE_DENSE)
+        pool = dict.fromkeys([*_best(legs.get(Leg.LEXICAL), _PHRASE_LEXICAL), *near])
+        texts = {i: candidates[i].chunk.text for i in pool if i in candidates}
+        size = sum(map(len, texts.values()))
+        return await self._off_loop(
+            size > _BUSY_CHARS, _judge, asked.needles, texts, spec.depth(Leg.PHRASE)
+        )
+
+    async def _off_loop(
+        self, busy: bool, work: Callable[P, Found], *args: P.args, **kwargs: P.kwargs
+    ) -> Found:
+        """Runs `work` in the executor when it is expected to take longer than a hand-over."""
+        if not busy:
+            return work(*args, **kwargs)
+        call = functools.partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+
+
+async def _prepare(
+    conn: Connection, spec: SearchSpec, asked: ScopeQuery, watch: Stopwatch
+) -> tuple[list[int] | None, _Scorer | None]:
+    """The items of a narrowed scope, and the postings of the question."""
     among = None
     if not asked.scope.whole:
         with watch.measure("scope"):
             among = await hits.items_in(conn, asked.scope)
-    scorer = None
-    if asked.ram is None and asked.terms and spec.weight(Leg.LEXICAL) > 0.0:
-        with watch.measure("lexical"):
-            snap = await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
-            scorer = _Scorer.of(snap, asked.terms, among)
-    widen = 1
-    while True:
-        legs = await _recall(conn, tenant_id, spec, asked, scorer, among, widen, watch)
-        pool = list(dict.fromkeys(i for f in legs.values() for i in f.scores))
-        with watch.measure("fetch"):
-            found = await hits.candidates(conn, asked.scope, pool) if pool else []
-        candidates = {c.chunk.item: c for c in found}
-        if not _crowded(legs, candidates, spec, widen) or widen * spec.recipe.leg_k >= _WIDEST:
-            break
-        widen *= 8
-    if asked.needles and spec.weight(Leg.PHRASE) > 0.0:
-        with watch.measure("phrase"):
-            legs[Leg.PHRASE] = _phrase(asked.needles, legs, candidates, spec.depth(Leg.PHRASE))
-    vectors: Mapping[int, Vector] = {}
-    space = asked.collection.active
-    wanted = spec.recipe.near_duplicate > 0.0 or spec.recipe.mmr_lambda < 1.0
-    if wanted and space is not None and candidates:
-        with watch.measure("fetch"):
-            vectors = await items.vectors_of(
-                conn, asked.scope.collection_id, space.model_id, list(candidates)
-            )
-    return ScopeResult(legs, candidates, vectors)
+    if asked.ram is not None or not asked.terms or spec.weight(Leg.LEXICAL) <= 0.0:
+        return among, None
+    with watch.measure("lexical"):
+        snap = await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
+        return among, _Scorer.of(snap, asked.terms, among)
 
 
-async def _recall(
+async def _candidates(
     conn: Connection,
-    tenant_id: str,
     spec: SearchSpec,
     asked: ScopeQuery,
-    scorer: _Scorer | None,
-    among: Sequence[int] | None,
-    widen: int,
+    legs: Mapping[Leg, Found],
     watch: Stopwatch,
-) -> dict[Leg, Found]:
-    """The lexical and the dense leg, each with scores of the other's candidates."""
-    legs: dict[Leg, Found] = {}
-    if asked.ram is not None:
-        legs[Leg.LEXICAL] = asked.ram
-    elif scorer is not None:
-        with watch.measure("lexical"):
-            scores = scorer.best(widen * spec.depth(Leg.LEXICAL))
-            legs[Leg.LEXICAL] = Found("postings", scores, weight=scorer.weight)
+) -> tuple[dict[int, Candidate], Mapping[int, Vector]]:
+    """What the legs found that still stands in the scope, and its vectors where they are needed."""
+    pool = list(dict.fromkeys(i for f in legs.values() for i in f.scores))
     space = asked.collection.active
-    if asked.vector is not None and space is not None and spec.weight(Leg.DENSE) > 0.0:
-        with watch.measure("dense"):
-            if widen > 1:
-                scores = await dense.exact_by_passage(
-                    conn, asked.scope.collection_id, space.model_id, asked.vector,
-                    spec.depth(Leg.DENSE), among,
-                )  # fmt: skip
-                legs[Leg.DENSE] = Found("exact", scores)
-            else:
-                legs[Leg.DENSE] = await _dense(conn, tenant_id, asked, space, spec, among)
-            legs = await _with_extra(conn, asked, space, legs)
-    if scorer is not None and Leg.LEXICAL in legs and Leg.DENSE in legs:
-        with watch.measure("lexical"):
-            legs[Leg.LEXICAL] = scorer.with_extra(legs[Leg.LEXICAL], legs[Leg.DENSE])
-    return legs
+    wanted = spec.recipe.near_duplicate > 0.0 or spec.recipe.mmr_lambda < 1.0
+    vectors: Mapping[int, Vector] = {}
+    if not pool:
+        return {}, vectors
+    with watch.measure("fetch"):
+        found = {c.chunk.item: c for c in await hits.candidates(conn, asked.scope, pool)}
+        if wanted and space is not None and found:
+            vectors = await items.vectors_of(
+                conn, asked.scope.collection_id, space.model_id, list(found)
+            )
+    return found, vectors
 
 
 def _crowded(
@@ -174,121 +224,101 @@ def _crowded(
 
 @dataclass(frozen=True)
 class _Scorer:
-    """One query's postings, ready to be scored."""
+    """One question's postings, ready to be scored. `weight`: BM25 of a perfect match."""
 
-    terms: tuple[postings.TermPostings, ...]
-    documents: int
-    length: int
+    query: postings.Query
     weight: float
-    entries: int
-    dead: NDArray[np.uint32]
-    among: NDArray[np.uint32] | None
 
     @classmethod
     def of(
         cls, snap: lexical.Snapshot, terms: Sequence[str], among: Sequence[int] | None
     ) -> _Scorer:
-        dead = np.asarray(snap.dead, np.uint32)
+        dead = np.asarray(sorted(snap.dead), np.uint32)
         prepared: list[postings.TermPostings] = []
         frequencies: list[int] = []
-        entries = 0
         for term in terms:
             parts = [postings.unpack(p) for p in snap.postings.get(term, ())]
-            frequency = sum(map(len, parts))
-            entries += frequency
-            if len(dead):
-                frequency -= sum(int(np.isin(p.items, dead).sum()) for p in parts)
+            gone = sum(postings.common(p.items, dead) for p in parts)
+            frequency = sum(map(len, parts)) - gone
             frequencies.append(frequency)
             if frequency:
                 prepared.append(postings.TermPostings(frequency, parts))
         return cls(
-            terms=tuple(prepared),
-            documents=snap.documents,
-            length=snap.total_length,
+            query=postings.Query.of(
+                prepared,
+                snap.documents,
+                snap.total_length,
+                dead,
+                None if among is None else np.asarray(among, np.uint32),
+            ),
             weight=bm25.query_weight(frequencies, snap.documents) if snap.documents else 0.0,
-            entries=entries,
-            dead=dead,
-            among=None if among is None else np.asarray(sorted(among), np.uint32),
         )
 
-    def best(self, k: int) -> dict[int, float]:
-        """The best `k` items of the scope: item -> BM25."""
-        return self._score(k, self.among)
-
-    def with_extra(self, lexical_leg: Found, dense_leg: Found) -> Found:
-        """The leg with BM25 of the dense leg's candidates too, where that costs little."""
-        missing = [i for i in dense_leg.scores if i not in lexical_leg.scores]
-        if not missing or self.entries > _EXTRA_POSTINGS:
-            return lexical_leg
-        extra = self._score(len(missing), np.asarray(sorted(missing), np.uint32))
-        return Found(lexical_leg.method, lexical_leg.scores, extra, lexical_leg.weight)
-
-    def _score(self, k: int, among: NDArray[np.uint32] | None) -> dict[int, float]:
-        found, scores = postings.score_postings(
-            self.terms, self.documents, self.length, k, self.dead, among
-        )
-        return dict(zip(found.tolist(), scores.tolist(), strict=True))
+    def leg(self, k: int, others: Sequence[int]) -> Found:
+        """The best `k` items of the scope, with BM25 of `others` too."""
+        found, values = self.query.best(k)
+        scores = dict(zip(found.tolist(), values.tolist(), strict=True))
+        extra = self.query.scores_of([i for i in others if i not in scores])
+        return Found("postings", scores, extra, self.weight)
 
 
 async def _dense(
     conn: Connection,
-    tenant_id: str,
-    asked: ScopeQuery,
-    space: Space,
     spec: SearchSpec,
+    asked: ScopeQuery,
     among: Sequence[int] | None,
-) -> Found:
-    """The nearest items: by HNSW where the space has an index and the scope is the collection."""
-    collection_id, model_id, vector = asked.scope.collection_id, space.model_id, asked.vector
-    if vector is None:
-        raise ValueError("the dense leg needs a vector")
-    depth = spec.depth(Leg.DENSE)
-    method = "exact"
-    if space.index_name and space.ef_search and among is None:
+    widen: int,
+    watch: Stopwatch,
+) -> Found | None:
+    """The nearest items: by HNSW where the space has an index and the scope is the collection.
+    None where there is nothing to compare."""
+    collection_id, space, vector = asked.scope.collection_id, asked.collection.active, asked.vector
+    if vector is None or space is None or spec.weight(Leg.DENSE) <= 0.0:
+        return None
+    depth, model_id = spec.depth(Leg.DENSE), space.model_id
+    with watch.measure("dense"):
+        if widen > 1:
+            scores = await dense.exact_by_passage(
+                conn, collection_id, model_id, vector, depth, among
+            )
+            return Found("exact", scores)
+        if among is not None or not space.index_name or not space.ef_search:
+            scores = await dense.exact(conn, collection_id, model_id, vector, depth, among)
+            return Found("exact", scores)
+        tenant_id = context.current_caller().tenant_id
         scores = await dense.hnsw(
             conn, tenant_id, collection_id, model_id, space.dimensions, vector, depth,
             space.ef_search,
         )  # fmt: skip
-        method = "hnsw"
-        if len(scores) < min(depth, space.vectors):
-            # Too few rows: the guard of an index that lost its way among deleted entries.
-            scores = await dense.exact(conn, collection_id, model_id, vector, depth)
-            method = "hnsw_then_exact"
-    else:
-        scores = await dense.exact(conn, collection_id, model_id, vector, depth, among)
-    return Found(method, scores)
+        if len(scores) >= min(depth, space.vectors):
+            return Found("hnsw", scores)
+        # Too few rows: the guard of an index that lost its way among deleted entries.
+        scores = await dense.exact(conn, collection_id, model_id, vector, depth)
+        return Found("hnsw_then_exact", scores)
 
 
 async def _with_extra(
-    conn: Connection, asked: ScopeQuery, space: Space, legs: Mapping[Leg, Found]
+    conn: Connection, asked: ScopeQuery, legs: Mapping[Leg, Found], watch: Stopwatch
 ) -> dict[Leg, Found]:
     """The legs with exact inner products of the lexical candidates that dense did not recall."""
-    found = legs[Leg.DENSE]
-    others = legs.get(Leg.LEXICAL)
-    missing = [i for i in others.scores if i not in found.scores] if others else []
-    if not missing or asked.vector is None:
+    found, others, space = legs.get(Leg.DENSE), legs.get(Leg.LEXICAL), asked.collection.active
+    if found is None or others is None or space is None or asked.vector is None:
         return dict(legs)
-    extra = await dense.scores_of(
-        conn, asked.scope.collection_id, space.model_id, asked.vector, missing
-    )
+    missing = [i for i in others.scores if i not in found.scores]
+    if not missing:
+        return dict(legs)
+    with watch.measure("dense"):
+        extra = await dense.scores_of(
+            conn, asked.scope.collection_id, space.model_id, asked.vector, missing
+        )
     return {**legs, Leg.DENSE: Found(found.method, found.scores, extra)}
 
 
-def _phrase(
-    needles: phrase.Needles,
-    legs: Mapping[Leg, Found],
-    candidates: Mapping[int, Candidate],
-    depth: int,
-) -> Found:
+def _judge(needles: phrase.Needles, texts: Mapping[int, str], depth: int) -> Found:
     """Phrases and identifiers among the other legs' candidates: their words are in the postings."""
-    near = _best(legs.get(Leg.DENSE), _PHRASE_DENSE)
-    pool = dict.fromkeys([*_best(legs.get(Leg.LEXICAL), _PHRASE_LEXICAL), *near])
     scores: dict[int, float] = {}
-    for item in pool:
-        candidate = candidates.get(item)
-        if candidate is None:
-            continue
-        score = phrase.score(needles, phrase.searchable(candidate.chunk.text))
+    for item, text in texts.items():
+        score = phrase.score(needles, phrase.searchable(text))
         if score > 0.0:
             scores[item] = score
     best = sorted(scores, key=lambda i: (-scores[i], i))[:depth]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,9 +43,10 @@ class RerankReport:
 class Reranker:
     """Scores the head of a search."""
 
-    def __init__(self, db: Database, embedder: Embedder) -> None:
+    def __init__(self, db: Database, embedder: Embedder, executor: Executor) -> None:
         self._db = db
         self._embedder = embedder
+        self._executor = executor
 
     async def run(
         self,
@@ -103,24 +106,37 @@ class Reranker:
         questions: Mapping[str, TokenVectors],
     ) -> tuple[RerankReport, RerankResult] | None:
         """Late interaction over stored token vectors, None where some passage has none."""
-        scores: dict[str, tuple[float, float]] = {}
-        model_id = ""
+        stored: dict[str, TokenVectors] = {}
+        wanted = {
+            number: [i for n, i in map(candidates.parse, head) if n == number]
+            for number in range(len(asked))
+        }
         async with self._db.tenant() as conn:
             for number, one in enumerate(asked):
-                wanted = [i for n, i in map(candidates.parse, head) if n == number]
-                model_id = one.collection.model_id
-                question = questions.get(model_id)
-                if not wanted:
+                if not wanted[number]:
                     continue
+                question = questions.get(one.collection.model_id)
                 if question is None:
                     return None
-                stored = await items.token_vectors(conn, one.scope.collection_id, model_id, wanted)
-                if len(stored) < len(wanted):
+                found = await items.token_vectors(
+                    conn, one.scope.collection_id, one.collection.model_id, wanted[number]
+                )
+                if len(found) < len(wanted[number]) or any(
+                    t.codec != question.codec for t in found.values()
+                ):
                     return None
-                for item, tokens in stored.items():
-                    if tokens.codec != question.codec:
-                        return None
-                    raw = max_sim(question, tokens)
-                    scores[candidates.key(number, item)] = (min(1.0, max(0.0, raw)), raw)
-        report = RerankReport(f"{model_id} (stored token vectors)", scores)
-        return report, RerankResult({i: raw for i, (_, raw) in scores.items()}, absolute=True)
+                stored.update({candidates.key(number, i): t for i, t in found.items()})
+        loop = asyncio.get_running_loop()
+        raws: dict[str, float] = {}
+        for number, one in enumerate(asked):
+            ids = [candidates.key(number, i) for i in wanted[number]]
+            if ids:
+                question = questions[one.collection.model_id]
+                values = await loop.run_in_executor(
+                    self._executor, max_sim, question, [stored[i] for i in ids]
+                )
+                raws.update(zip(ids, values, strict=True))
+        models = ", ".join(dict.fromkeys(a.collection.model_id for a in asked))
+        scores = {i: (min(1.0, max(0.0, raw)), raw) for i, raw in raws.items()}
+        report = RerankReport(f"{models} (stored token vectors)", scores)
+        return report, RerankResult(raws, absolute=True)

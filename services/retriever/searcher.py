@@ -12,12 +12,11 @@ from services.common import context, deadlines, errors
 from services.common.db import Database
 from services.common.errors import DomainError
 from services.retriever import candidates
-from services.retriever import legs as scope_legs
 from services.retriever.calibrations import Calibrations
 from services.retriever.domain import Collection, Scope, TokenVectors, Vector
 from services.retriever.embedding import Embedder
 from services.retriever.indexing import indexed_passage
-from services.retriever.legs import Found, ScopeQuery, ScopeResult, Stopwatch
+from services.retriever.legs import Found, Runner, ScopeQuery, ScopeResult, Stopwatch
 from services.retriever.reranking import Note, Reranker, RerankReport
 from services.retriever.spec import SearchSpec
 from services.retriever.store import collections, hits
@@ -85,14 +84,18 @@ class Searcher:
         self._calibrations = calibrations
         self._executor = executor
         self._cache = cache
-        self._reranker = Reranker(db, embedder)
+        self._legs = Runner(db, executor)
+        self._reranker = Reranker(db, embedder, executor)
         self._embed_timeout_s = embed_timeout_s
 
-    async def search(self, spec: SearchSpec) -> Outcome:
-        """Finds passages. NOT_FOUND for an unknown collection, UNAVAILABLE when no leg works."""
+    async def search(
+        self, spec: SearchSpec, found: Mapping[str, Collection] | None = None
+    ) -> Outcome:
+        """Finds passages in `found`, the collections of its scopes, which are looked up if None.
+        NOT_FOUND for an unknown collection, UNAVAILABLE when no leg works."""
         watch = Stopwatch()
         with watch.measure("total"):
-            found = await self._collections(spec)
+            found = found or await self.collections(spec.scopes)
             notes: list[Note] = []
             questions = await self._embed(spec, found, notes, watch)
             asked = [
@@ -102,10 +105,11 @@ class Searcher:
             notes.extend(_pending_notes(asked))
             return await self._rank(spec, asked, results, questions, notes, watch)
 
-    async def _collections(self, spec: SearchSpec) -> dict[str, Collection]:
+    async def collections(self, scopes: Sequence[Scope]) -> dict[str, Collection]:
+        """The collections of these scopes, by id; NOT_FOUND."""
         async with self._db.tenant() as conn:
-            found = await collections.get_many(conn, [s.collection_id for s in spec.scopes])
-        for scope in spec.scopes:
+            found = await collections.get_many(conn, [s.collection_id for s in scopes])
+        for scope in scopes:
             if scope.collection_id not in found:
                 raise errors.not_found("collection", scope.collection_id)
         return found
@@ -203,17 +207,15 @@ class Searcher:
     async def _run(
         self, spec: SearchSpec, asked: Sequence[ScopeQuery], watch: Stopwatch
     ) -> list[ScopeResult]:
-        tenant_id = context.current_caller().tenant_id
         results: list[ScopeResult] = []
-        async with self._db.tenant() as conn:
-            for one in asked:
-                result = await scope_legs.run(conn, tenant_id, spec, one, watch)
-                wanted = {i for f in result.legs.values() for i in f.scores}
-                if len(result.candidates) < len(wanted) and one.ram is None:
-                    # A document was replaced between two statements: look again, once, so that
-                    # neither its old nor its new text is missing.
-                    result = await scope_legs.run(conn, tenant_id, spec, one, watch)
-                results.append(result)
+        for one in asked:
+            result = await self._legs.run(spec, one, watch)
+            wanted = {i for f in result.legs.values() for i in f.scores}
+            if len(result.candidates) < len(wanted) and one.ram is None:
+                # A document was replaced between two statements: look again, once, so that
+                # neither its old nor its new text is missing.
+                result = await self._legs.run(spec, one, watch)
+            results.append(result)
         return results
 
     async def _rank(

@@ -250,13 +250,13 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
 
     async def Search(self, request: pb.SearchRequest, context: _Context) -> pb.SearchResponse:
         changes: list[common_pb2.Sanitization] = []
-        recipe = request.recipe
-        if not recipe:
-            first = parse.scopes(request)[0].collection_id
-            async with self._db.tenant() as conn:
-                recipe = (await self._library.collection(conn, first)).default_recipe
-        spec, cut = parse.search(request, recipe, changes)
-        outcome = await self._searcher.search(spec)
+        # Without a recipe it is the collection's; what the request says is checked before any read.
+        spec, cut = parse.search(request, request.recipe, changes)
+        found = await self._searcher.collections(spec.scopes)
+        default = found[spec.scopes[0].collection_id].default_recipe
+        if not request.recipe and default != spec.recipe.name:
+            spec, _ = parse.search(request, default, [])
+        outcome = await self._searcher.search(spec, found)
         with outcome.watch.measure("fetch"):
             places, around = await hit_context.load(self._db, outcome)
         response = convert.response(outcome, places, around)

@@ -22,7 +22,7 @@ What a store does for the legs:
 - lexical, small scope: `cache.RamIndexCache.get(scope, version, load)` -> `RamIndex.leg(query, k)`;
 - lexical, large scope: keep per (scope, term, segment) `postings.pack(items, tfs, lengths)`, per
   scope the number of items and the sum of lengths, per term its document frequency; then
-  `postings.score_postings(...)` and `bm25.query_weight(...)`;
+  `postings.Query.of(...)` and `bm25.query_weight(...)`;
 - dense: inner products in SQL, or `dense.top_k`; `extra` = exact inner products of the other
   legs' candidates (`dense.scores_of`), `background` where all rows were seen;
 - phrase: `phrase.needles(query)` gives what to look for, `phrase.score(query, text)` judges.

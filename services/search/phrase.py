@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.search.language import HAN, KANA_HANGUL, normalise
-from services.search.tok import simplify
+from services.search.simplified import simplify
 from services.search.types import Leg, LegResult, LegState
 
 _QUOTED: Final = re.compile(r"[\"“”「『《'‘]([^\"“”「」『』《》'‘’]{2,80})[\"“”」』》'’]")

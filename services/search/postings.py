@@ -9,6 +9,7 @@ sum of lengths. Delta rows are further segments of the same term, dead items a s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,10 @@ from services.search.bm25 import K1, idf, term_scores
 
 _MAX_U16: Final = 65_535
 _ENTRY_BYTES: Final = 8
-_NOTHING: Final = (np.empty(0, np.uint32), np.empty(0, np.float64))
+_DENSE_SPAN: Final = 1 << 20
+_FEW: Final = 8
+Rows = NDArray[np.intp]
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -82,76 +86,214 @@ def merge(parts: Iterable[Postings], dead: NDArray[np.uint32] | None = None) -> 
 
 @dataclass(frozen=True)
 class TermPostings:
-    """All segments of one query term, with its document frequency in the scope."""
+    """All segments of one query term, with its document frequency in the scope. An item stands in
+    one segment at most."""
 
     document_frequency: int
     parts: Sequence[Postings]
 
+    def joined(self) -> Postings:
+        """The segments as one list: many short ones cost more in calls than in work."""
+        parts = sorted((p for p in self.parts if len(p)), key=lambda p: int(p.items[0]))
+        if len(parts) == 1:
+            return parts[0]
+        items = np.concatenate([p.items for p in parts])
+        tfs = np.concatenate([p.tfs for p in parts])
+        lengths = np.concatenate([p.lengths for p in parts])
+        if any(a.items[-1] >= b.items[0] for a, b in itertools.pairwise(parts)):
+            order = np.argsort(items, kind="stable")  # their ranges of items overlap
+            items, tfs, lengths = items[order], tfs[order], lengths[order]
+        return Postings(items, tfs, lengths)
 
-def score_postings(
-    terms: Sequence[TermPostings],
-    documents: int,
-    total_length: int,
-    k: int,
-    dead: NDArray[np.uint32] | None = None,
-    among: NDArray[np.uint32] | None = None,
-) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
-    """Exact BM25 top `k`: (items (m,), scores (m,)), m <= k, best first, ties by item.
 
-    Terms go from rare to common. Once the k-th best score exceeds what all remaining terms
-    could add to an unseen item, those only complete the scores of seen ones (MaxScore, Turtle
-    and Flood 1995): the selection never looks at the many items of a common term alone.
+def common(items: NDArray[np.uint32], others: NDArray[np.uint32]) -> int:
+    """How many item numbers two ascending lists share."""
+    short, long = (items, others) if len(items) < len(others) else (others, items)
+    return int(_places(long, short)[1].sum()) if len(short) else 0
+
+
+@dataclass(frozen=True)
+class Query:
+    """The terms of one question over one scope, from rare to common, each with its idf.
+
+    `mean`: items' mean length. `dead`, `among`: ascending; items that may not, or alone may, be
+    returned (`among` None: all may).
     """
-    if documents <= 0 or k <= 0:
-        return _NOTHING
-    known = sorted(
-        (t for t in terms if t.document_frequency > 0 and any(map(len, t.parts))),
-        key=lambda t: t.document_frequency,
-    )
-    if not known:
-        return _NOTHING
-    mean = total_length / documents
-    weights = [idf(documents, min(t.document_frequency, documents)) for t in known]
-    top = max(int(p.items[-1]) for t in known for p in t.parts if len(p)) + 1
-    allowed = _allowed(top, dead, among)
-    scores = np.zeros(top, np.float64)
-    seen = np.zeros(top, np.bool_)
-    remaining = (K1 + 1.0) * sum(weights)
-    closed = False
-    for term, weight in zip(known, weights, strict=True):
-        closed = closed or _kth(scores, seen, k) > remaining
-        for part in term.parts:
-            scores[part.items] += term_scores(weight, part.tfs, part.lengths, mean)
-            if not closed:
-                seen[part.items] = True if allowed is None else allowed[part.items]
-        remaining -= (K1 + 1.0) * weight
-    candidates = np.flatnonzero(seen).astype(np.uint32)
-    return _best(candidates, scores[candidates], k)
+
+    terms: Sequence[Postings]
+    weights: Sequence[float]
+    mean: float
+    dead: NDArray[np.uint32]
+    among: NDArray[np.uint32] | None
+
+    @classmethod
+    def of(
+        cls,
+        terms: Sequence[TermPostings],
+        documents: int,
+        total_length: int,
+        dead: NDArray[np.uint32] | None = None,
+        among: NDArray[np.uint32] | None = None,
+    ) -> Query:
+        """Prepares the question; `total_length` is the sum of the items' lengths."""
+        known = sorted(
+            (t for t in terms if t.document_frequency > 0 and any(map(len, t.parts))),
+            key=lambda t: t.document_frequency,
+        )
+        if documents <= 0:
+            known = []
+        return cls(
+            terms=[t.joined() for t in known],
+            weights=[idf(documents, min(t.document_frequency, documents)) for t in known],
+            mean=total_length / documents if documents > 0 else 0.0,
+            dead=np.empty(0, np.uint32) if dead is None else np.unique(dead),
+            among=None if among is None else np.unique(among),
+        )
+
+    @property
+    def entries(self) -> int:
+        """Posting entries in all: what scoring costs."""
+        return sum(map(len, self.terms))
+
+    def best(self, k: int) -> tuple[NDArray[np.uint32], Scores]:
+        """Exact BM25 top `k`: (items (m,), scores (m,)), m <= k, best first, ties by item.
+
+        Terms go from rare to common. Once the k-th best score exceeds what all remaining terms
+        could add to an unseen item, those only complete the scores of seen ones (MaxScore, Turtle
+        and Flood 1995): the long lists of common words are looked up in, not read.
+        """
+        if k <= 0 or not self.terms:
+            return np.empty(0, np.uint32), np.empty(0, np.float64)
+        few = self.among is not None and len(self.among) * _FEW <= self.entries
+        items, scores, done = (self._chosen(), None, 0) if few else self._merged(k)
+        if scores is None:
+            scores = np.zeros(len(items), np.float64)
+        for number in range(done, len(self.terms)):
+            scores += self._scores_of(number, items)
+            bound = _kth(scores, k) - self._rest(number + 1)
+            if bound > 0.0:
+                keep = scores >= bound
+                items, scores = items[keep], scores[keep]
+        matched = scores > 0.0
+        return _best(items[matched], scores[matched], k)
+
+    def scores_of(self, items: Sequence[int]) -> dict[int, float]:
+        """BM25 of these items: item -> score, those without any term left out."""
+        wanted = np.unique(np.asarray(items, np.uint32))
+        scores = np.zeros(len(wanted), np.float64)
+        for number in range(len(self.terms)):
+            scores += self._scores_of(number, wanted)
+        matched = scores > 0.0
+        return dict(zip(wanted[matched].tolist(), scores[matched].tolist(), strict=True))
+
+    def _rest(self, number: int) -> float:
+        """The most that the terms from `number` on can add to an item."""
+        return (K1 + 1.0) * sum(self.weights[number:])
+
+    def _chosen(self) -> NDArray[np.uint32]:
+        chosen = self.among if self.among is not None else np.empty(0, np.uint32)
+        return np.setdiff1d(chosen, self.dead, assume_unique=True)
+
+    def _merged(self, k: int) -> tuple[NDArray[np.uint32], Scores, int]:
+        """(items, their scores by the first terms, how many terms): all others come too late to
+        bring a new item into the top `k`."""
+        numbering = _Numbering.of(self.terms)
+        scores = np.zeros(numbering.size, np.float64)
+        allowed = numbering.mask(self.dead, self.among)
+        rows = np.empty(0, np.intp)
+        bound = 0.0
+        done = 0
+        for term, weight in zip(self.terms, self.weights, strict=True):
+            done += 1
+            rest = self._rest(done)
+            own = numbering.rows(term.items)
+            before = scores[own]
+            after = before + term_scores(weight, term.tfs, term.lengths, self.mean)
+            scores[own] = after
+            # What is left out here has a score from now on, so it never counts as new again.
+            fresh = own[(before == 0.0) & (after + rest >= bound)]
+            rows = np.concatenate([rows, fresh if allowed is None else fresh[allowed[fresh]]])
+            bound = _kth(scores[rows], k)
+            rows = rows[scores[rows] + rest >= bound]
+            if done < len(self.terms) and bound > rest:
+                break
+        rows = np.sort(rows)
+        return numbering.items(rows), scores[rows], done
+
+    def _scores_of(self, number: int, items: NDArray[np.uint32]) -> Scores:
+        """What one term adds to ascending items."""
+        out = np.zeros(len(items), np.float64)
+        term = self.terms[number]
+        places, held = _places(term.items, items)
+        at = places[held]
+        out[held] = term_scores(self.weights[number], term.tfs[at], term.lengths[at], self.mean)
+        return out
 
 
-def _allowed(
-    top: int, dead: NDArray[np.uint32] | None, among: NDArray[np.uint32] | None
-) -> NDArray[np.bool_] | None:
-    """Mask of the items that may be returned, None when all may."""
-    if among is None and (dead is None or not len(dead)):
-        return None
-    mask = np.ones(top, np.bool_) if among is None else np.zeros(top, np.bool_)
-    if among is not None:
-        mask[among[among < top]] = True
-    if dead is not None:
-        mask[dead[dead < top]] = False
-    return mask
+@dataclass(frozen=True)
+class _Numbering:
+    """Item numbers as rows of an array. `known`: the items, where too few of the range exist."""
+
+    first: int
+    size: int
+    known: NDArray[np.uint32] | None
+
+    @classmethod
+    def of(cls, parts: Sequence[Postings]) -> _Numbering:
+        """For lists none of which is empty."""
+        first = min(int(p.items[0]) for p in parts)
+        span = max(int(p.items[-1]) for p in parts) + 1 - first
+        if span <= max(_DENSE_SPAN, 4 * sum(map(len, parts))):
+            return cls(first, span, None)
+        known = np.unique(np.concatenate([p.items for p in parts]))
+        return cls(first, len(known), known)
+
+    def rows(self, items: NDArray[np.uint32]) -> Rows:
+        """Rows of items that are numbered."""
+        if self.known is not None:
+            return np.searchsorted(self.known, items)
+        return items.astype(np.intp) - self.first
+
+    def items(self, rows: Rows) -> NDArray[np.uint32]:
+        """Inverse of `rows`."""
+        if self.known is not None:
+            return self.known[rows]
+        return (rows + self.first).astype(np.uint32)
+
+    def mask(
+        self, dead: NDArray[np.uint32], among: NDArray[np.uint32] | None
+    ) -> NDArray[np.bool_] | None:
+        """Rows that may be returned, None when all may."""
+        if among is None and not len(dead):
+            return None
+        mask = np.ones(self.size, np.bool_) if among is None else np.zeros(self.size, np.bool_)
+        if among is not None:
+            mask[self._inside(among)] = True
+        mask[self._inside(dead)] = False
+        return mask
+
+    def _inside(self, items: NDArray[np.uint32]) -> Rows:
+        if self.known is not None:
+            places, held = _places(self.known, items)
+            return places[held]
+        rows = self.rows(items)
+        return rows[(rows >= 0) & (rows < self.size)]
 
 
-def _kth(scores: NDArray[np.float64], seen: NDArray[np.bool_], k: int) -> float:
-    """The k-th best score so far, 0 when fewer items were seen."""
-    found = scores[seen]
-    return float(np.partition(found, -k)[-k]) if len(found) >= k else 0.0
+def _places(
+    items: NDArray[np.uint32], wanted: NDArray[np.uint32]
+) -> tuple[Rows, NDArray[np.bool_]]:
+    """Where `wanted` stand in ascending `items` (n > 0), and whether they do."""
+    places = np.minimum(np.searchsorted(items, wanted), len(items) - 1)
+    return places, items[places] == wanted
 
 
-def _best(
-    items: NDArray[np.uint32], scores: NDArray[np.float64], k: int
-) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+def _kth(scores: Scores, k: int) -> float:
+    """The k-th best score, 0 when there are fewer."""
+    return float(np.partition(scores, -k)[-k]) if len(scores) >= k else 0.0
+
+
+def _best(items: NDArray[np.uint32], scores: Scores, k: int) -> tuple[NDArray[np.uint32], Scores]:
     if len(items) > k:
         # Everything at least as good as the k-th stays until ties are broken by item.
         bound = np.partition(scores, -k)[-k]

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-import opencc
 import rjieba
 import snowballstemmer
 
@@ -33,6 +32,7 @@ from services.common import unicode
 from services.search import stopwords
 from services.search.dates import date_tokens
 from services.search.language import HAN, KANA_HANGUL, normalise
+from services.search.simplified import simplify
 
 TOK_VERSION: Final = "tok/v1"
 MAX_TERM_CHARACTERS: Final = 64
@@ -49,11 +49,6 @@ _JOIN_LIMIT: Final = 16
 _CONTRACTION: Final = re.compile(r"['’](?:s|t|re|ve|ll|d|m)$", re.IGNORECASE)
 
 
-@lru_cache(maxsize=1)
-def _converter() -> opencc.OpenCC:
-    return opencc.OpenCC("t2s")
-
-
 @lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
     # A stemmer holds the word it works on: one that threads share gives them each other's stems.
@@ -65,11 +60,6 @@ def _unaccent(word: str) -> str:
         return word
     decomposed = unicode.normal("NFD", word)
     return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
-def simplify(text: str) -> str:
-    """Traditional characters folded to simplified ones (OpenCC `t2s`)."""
-    return str(_converter().convert(text))
 
 
 def _bigrams(run: str) -> list[str]:
@@ -96,6 +86,11 @@ def _word(part: str) -> str | None:
 
 
 def _identifier(run: str) -> Iterator[str]:
+    if run.isascii() and run.isalpha() and run.islower():
+        # A plain word, as most are: none of what follows would change it.
+        if (plain := _word(run)) is not None:
+            yield plain
+        return
     whole = _unaccent(_CONTRACTION.sub("", run))
     parts = [p for p in _SEPARATOR.split(whole) if p]
     simple = len(parts) == 1

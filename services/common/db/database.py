@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from pgvector.psycopg import register_vector_async
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
@@ -31,6 +32,15 @@ _RECONNECT_S = 5.0
 so that recovery after an outage never waits for a long back-off."""
 _DOUBT_S = 2.0
 _DOUBTED_PATIENCE_S = 0.25
+_FRESH_S = 0.2
+"""A connection that answered so short a time ago is not asked whether it still does: no server
+restarts faster."""
+
+
+class _PooledConnection(psycopg.AsyncConnection[DictRow]):
+    """Knows when it answered last, in seconds of the monotonic clock."""
+
+    answered_at = 0.0
 
 
 @dataclass
@@ -53,11 +63,11 @@ class Database:
         self._doubted_until = 0.0
         self._pool = self._make_pool()
 
-    def _make_pool(self) -> AsyncConnectionPool[Connection]:
+    def _make_pool(self) -> AsyncConnectionPool[_PooledConnection]:
         settings = self._settings
         return AsyncConnectionPool(
             conninfo=conninfo(settings),
-            connection_class=psycopg.AsyncConnection[DictRow],
+            connection_class=_PooledConnection,
             kwargs=_connection_arguments(settings),
             min_size=min(settings.pool_min, settings.pool_max),
             max_size=settings.pool_max,
@@ -65,7 +75,7 @@ class Database:
             reconnect_timeout=_RECONNECT_S,
             open=False,
             # Without the check, the first query after a restart of the server fails.
-            check=AsyncConnectionPool.check_connection,
+            check=_check,
             configure=_configure,
             name=settings.application_name,
         )
@@ -96,21 +106,13 @@ class Database:
         tenant = context.current_caller().tenant_id if tenant_id is None else tenant_id
         if not tenant:
             raise ValueError("tenant_id must not be empty")
-        async with self._transaction() as conn:
-            await conn.execute(
-                "SELECT set_config('nianlun.tenant_id', %s, true),"
-                " set_config('statement_timeout', %s, true)",
-                (tenant, self._statement_timeout_ms()),
-            )
+        async with self._transaction({"nianlun.tenant_id": tenant}) as conn:
             yield conn
 
     @asynccontextmanager
     async def untenanted(self) -> AsyncIterator[Connection]:
         """One transaction without a tenant: row-level security hides every tenant's rows."""
-        async with self._transaction() as conn:
-            await conn.execute(
-                "SELECT set_config('statement_timeout', %s, true)", (self._statement_timeout_ms(),)
-            )
+        async with self._transaction({}) as conn:
             yield conn
 
     @asynccontextmanager
@@ -136,10 +138,26 @@ class Database:
         return None
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[Connection]:
+    async def _transaction(self, settings: Mapping[str, str]) -> AsyncIterator[Connection]:
+        """A transaction with these settings and the statement timeout. It begins and is set up in
+        one round trip: a search has several, each of a few milliseconds."""
+        settings = {**settings, "statement_timeout": self._statement_timeout_ms()}
+        begin = sql.SQL("BEGIN; SELECT {}").format(
+            sql.SQL(", ").join(
+                sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+                for name, value in settings.items()
+            )
+        )
         with _translated():
-            async with self._acquired() as conn, conn.transaction():
-                yield conn
+            async with self._acquired() as conn:
+                try:
+                    # Two statements at once cannot be prepared.
+                    await conn.execute(begin, prepare=False)
+                    yield conn
+                except BaseException:
+                    await _roll_back(conn)
+                    raise
+                await conn.commit()
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:
@@ -163,6 +181,7 @@ class Database:
         self._in_use += 1
         try:
             yield conn
+            conn.answered_at = time.monotonic()
         finally:
             self._in_use -= 1
             hold.active = False
@@ -203,6 +222,18 @@ def _connection_arguments(settings: DatabaseSettings) -> dict[str, Any]:
     if not settings.prepared_statements:
         arguments["prepare_threshold"] = None
     return arguments
+
+
+async def _check(conn: _PooledConnection) -> None:
+    if time.monotonic() - conn.answered_at > _FRESH_S:
+        await AsyncConnectionPool.check_connection(conn)
+
+
+async def _roll_back(conn: Connection) -> None:
+    """Ends a failed transaction. What failed matters more than whether this works: the pool throws
+    a connection away that is still inside a transaction or broken."""
+    with suppress(psycopg.Error):
+        await conn.rollback()
 
 
 async def _configure(conn: Connection) -> None:

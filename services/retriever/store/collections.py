@@ -8,14 +8,17 @@ from services.common.db import Connection
 from services.retriever.domain import Collection, Space
 from services.retriever.store.sqltools import TENANT, Row, one, rows, run
 
-_COLUMNS = """collection_id, display_name, description, default_recipe, model_id, previous_model_id,
-    tokenizer, version, document_count, chunk_count, item_count, item_length, etag, create_time,
-    update_time"""
+_COLUMNS = """c.collection_id, c.display_name, c.description, c.default_recipe, c.model_id,
+    c.previous_model_id, c.tokenizer, c.version, c.document_count, c.chunk_count, c.item_count,
+    c.item_length, c.etag, c.create_time, c.update_time"""
+_SPACE_COLUMNS = """s.model_id AS space_model_id, s.model_revision, s.dimensions, s.state,
+    s.vectors, s.index_name, s.ef_search, s.index_tried"""
+_SPACE_ORDER = "s.state <> 'active', s.create_time"
 
 
 def _space(row: Row) -> Space:
     return Space(
-        model_id=row["model_id"],
+        model_id=row["space_model_id"],
         model_revision=row["model_revision"],
         dimensions=row["dimensions"],
         state=row["state"],
@@ -47,20 +50,33 @@ def _collection(row: Row, spaces: Sequence[Row]) -> Collection:
     )
 
 
-async def _with_spaces(conn: Connection, found: list[Row]) -> list[Collection]:
-    if not found:
-        return []
-    spaces = await rows(
+async def _spaces_of(conn: Connection, collection_id: str) -> list[Row]:
+    return await rows(
         conn,
-        f"""SELECT collection_id, model_id, model_revision, dimensions, state, vectors, index_name,
-                   ef_search, index_tried
-            FROM retriever.spaces WHERE tenant_id = {TENANT} AND collection_id = ANY(%s)
-            ORDER BY state <> 'active', create_time""",
-        ([row["collection_id"] for row in found],),
+        f"""SELECT {_SPACE_COLUMNS} FROM retriever.spaces AS s
+            WHERE s.tenant_id = {TENANT} AND s.collection_id = %s ORDER BY {_SPACE_ORDER}""",
+        (collection_id,),
     )
+
+
+async def _found(conn: Connection, where: str, params: tuple[object, ...]) -> list[Collection]:
+    """Collections with their spaces as of one moment, in order of id; `where` is about `c`."""
+    found = await rows(
+        conn,
+        f"""SELECT {_COLUMNS}, {_SPACE_COLUMNS}
+            FROM (SELECT c.* FROM retriever.collections AS c
+                  WHERE c.tenant_id = {TENANT} AND {where}) AS c
+            LEFT JOIN retriever.spaces AS s ON s.tenant_id = {TENANT}
+             AND s.collection_id = c.collection_id
+            ORDER BY c.collection_id, {_SPACE_ORDER}""",
+        params,
+    )
+    by_id: dict[str, list[Row]] = {}
+    for row in found:
+        by_id.setdefault(row["collection_id"], []).append(row)
     return [
-        _collection(row, [s for s in spaces if s["collection_id"] == row["collection_id"]])
-        for row in found
+        _collection(same[0], [r for r in same if r["space_model_id"] is not None])
+        for same in by_id.values()
     ]
 
 
@@ -89,36 +105,29 @@ async def insert(
 
 async def get(conn: Connection, collection_id: str, *, lock: bool = False) -> Collection | None:
     """One collection; `lock` makes writers of it wait for this transaction's end."""
+    if not lock:
+        found = await _found(conn, "c.collection_id = %s", (collection_id,))
+        return found[0] if found else None
     row = await one(
         conn,
-        f"""SELECT {_COLUMNS} FROM retriever.collections
-            WHERE tenant_id = {TENANT} AND collection_id = %s {"FOR UPDATE" if lock else ""}""",
+        f"""SELECT {_COLUMNS} FROM retriever.collections AS c
+            WHERE c.tenant_id = {TENANT} AND c.collection_id = %s FOR UPDATE""",
         (collection_id,),
     )
-    found = await _with_spaces(conn, [row] if row else [])
-    return found[0] if found else None
+    # A statement of its own: it must see what was committed while this one waited for the lock.
+    return _collection(row, await _spaces_of(conn, collection_id)) if row else None
 
 
 async def get_many(conn: Connection, collection_ids: Sequence[str]) -> dict[str, Collection]:
     """The collections that exist, by id."""
-    found = await rows(
-        conn,
-        f"""SELECT {_COLUMNS} FROM retriever.collections
-            WHERE tenant_id = {TENANT} AND collection_id = ANY(%s)""",
-        (list(collection_ids),),
-    )
-    return {c.collection_id: c for c in await _with_spaces(conn, found)}
+    found = await _found(conn, "c.collection_id = ANY(%s)", (list(collection_ids),))
+    return {c.collection_id: c for c in found}
 
 
 async def page(conn: Connection, after: str, limit: int) -> list[Collection]:
     """Collections with an id after `after`, in order of id."""
-    found = await rows(
-        conn,
-        f"""SELECT {_COLUMNS} FROM retriever.collections
-            WHERE tenant_id = {TENANT} AND collection_id > %s ORDER BY collection_id LIMIT %s""",
-        (after, limit),
-    )
-    return await _with_spaces(conn, found)
+    where = "c.collection_id > %s ORDER BY c.collection_id LIMIT %s"
+    return await _found(conn, where, (after, limit))
 
 
 async def update(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.search.bm25 import RamIndex, idf, query_weight, reference_scores
 from services.search.cache import RamIndexCache
-from services.search.postings import TermPostings, merge, pack, score_postings, unpack
+from services.search.postings import Query, TermPostings, common, merge, pack, unpack
 from services.search.tok import tokenize
 from services.search.types import LegState
 
@@ -31,29 +31,82 @@ def test_ram_index_equals_the_formula(corpus: list[list[str]], query: list[str])
     np.testing.assert_allclose(index.scores(query), reference_scores(corpus, query), atol=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
-@given(CORPUS, QUERY, st.integers(1, 30), st.sets(st.integers(0, 24), max_size=5))
-def test_packed_postings_equal_the_formula(
-    corpus: list[list[str]], query: list[str], k: int, dead: set[int]
-) -> None:
-    """`dead` items are not returned; the statistics are those handed in."""
+def postings_of(corpus: list[list[str]], query: list[str], apart: int) -> list[TermPostings]:
+    """Two segments a term; documents are items `apart` from each other."""
     terms: list[TermPostings] = []
     for term in query:
         holders = [n for n, d in enumerate(corpus) if term in d]
         half = len(holders) // 2
         parts = [
-            unpack(pack(p, [corpus[n].count(term) for n in p], [len(corpus[n]) for n in p]))
+            unpack(
+                pack(
+                    [apart * n for n in p],
+                    [corpus[n].count(term) for n in p],
+                    [len(corpus[n]) for n in p],
+                )
+            )
             for p in (holders[:half], holders[half:])
         ]
         terms.append(TermPostings(len(holders), parts))
+    return terms
+
+
+SOME = st.sets(st.integers(0, 24), max_size=5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CORPUS, QUERY, st.integers(1, 30), SOME, st.none() | SOME, st.sampled_from([1, 200_000]))
+def test_packed_postings_equal_the_formula(
+    corpus: list[list[str]],
+    query: list[str],
+    k: int,
+    dead: set[int],
+    among: set[int] | None,
+    apart: int,
+) -> None:
+    """`dead` items are not returned, of others only `among`; the statistics are those handed in.
+    Items far `apart` are numbered in another way."""
     total = sum(map(len, corpus))
-    gone = np.asarray(sorted(dead), np.uint32)
-    items, scores = score_postings(terms, len(corpus), total, k, dead=gone)
+    asked = Query.of(
+        postings_of(corpus, query, apart),
+        len(corpus),
+        total,
+        np.asarray([apart * n for n in dead], np.uint32),
+        None if among is None else np.asarray([apart * n for n in among], np.uint32),
+    )
+    items, scores = asked.best(k)
     wanted = reference_scores(corpus, query) if total else [0.0] * len(corpus)
-    alive = {n: s for n, s in enumerate(wanted) if s > 0.0 and n not in dead}
+    positive = {apart * n: s for n, s in enumerate(wanted) if s > 0.0}
+    allowed = range(len(corpus)) if among is None else among
+    alive = {i: positive[i] for n in allowed if n not in dead and (i := apart * n) in positive}
     best = sorted(alive.values(), reverse=True)[:k]
     np.testing.assert_allclose(scores, best, atol=1e-6)
     np.testing.assert_allclose(scores, [alive[int(n)] for n in items], atol=1e-6)
+    assert asked.scores_of([apart * n for n in range(len(corpus))]) == pytest.approx(positive)
+
+
+def test_the_top_of_a_large_scope_equals_the_formula() -> None:
+    """Enough items that common words are looked up for some candidates only."""
+    rng = np.random.default_rng(4)
+    words = [f"w{n}" for n in range(200)]
+    weights = 1.0 / np.arange(1, 201)
+    corpus = [
+        [words[i] for i in rng.choice(200, rng.integers(3, 40), p=weights / weights.sum())]
+        for _ in range(3_000)
+    ]
+    total = sum(map(len, corpus))
+    for _ in range(10):
+        query = [words[i] for i in rng.choice(200, 6, replace=False, p=weights / weights.sum())]
+        wanted = np.asarray(reference_scores(corpus, query))
+        items, scores = Query.of(postings_of(corpus, query, 1), len(corpus), total).best(50)
+        np.testing.assert_allclose(scores, np.sort(wanted)[::-1][:50], atol=1e-6)
+        np.testing.assert_allclose(scores, wanted[items], atol=1e-6)
+
+
+@given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_common_items_are_counted(left: set[int], right: set[int]) -> None:
+    rows = [np.asarray(sorted(s), np.uint32) for s in (left, right)]
+    assert common(rows[0], rows[1]) == len(left & right)
 
 
 def test_idf_is_positive_where_rank_bm25_is_not() -> None:

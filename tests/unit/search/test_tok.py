@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import opencc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from services.common.unicode import bounded_marks
 from services.search import phrase
 from services.search.language import is_chinese, is_short_query, query_length
+from services.search.simplified import simplify
 from services.search.tok import MAX_TERM_CHARACTERS, query_terms, tokenize
 
 
@@ -104,3 +106,32 @@ def test_piled_marks_are_bounded(marks: str) -> None:
     assert time.process_time() - begun < 3
     assert bounded_marks("e\u0301\u0323") == "e\u0301\u0323"
     assert len(bounded_marks("e" + "\u0301" * 100)) == 31
+
+
+@given(st.integers(0, 40), st.integers(28, 34), st.integers(0, 40))
+def test_a_pile_of_marks_is_found_wherever_it_stands(before: int, marks: int, after: int) -> None:
+    text = "e" * before + "中" + "\u0301" * marks + "e" * after
+    assert bounded_marks(text) == "e" * before + "中" + "\u0301" * min(marks, 30) + "e" * after
+
+
+OPENCC = opencc.OpenCC("t2s")
+FOLDED = [key for entries in OPENCC.dict_cache.values() for key in entries[2]]
+
+
+@given(
+    st.lists(st.sampled_from(FOLDED) | st.sampled_from([*"一是目默然，。 a乾隆後𠀀"]), max_size=30)
+)
+def test_folding_equals_opencc(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert simplify(text) == OPENCC.convert(text)
+
+
+def test_folding_of_every_entry_equals_opencc() -> None:
+    assert len(FOLDED) > 4_000
+    assert [simplify(k) for k in FOLDED] == [OPENCC.convert(k) for k in FOLDED]
+
+
+def test_a_long_traditional_text_is_folded_in_linear_time() -> None:
+    begun = time.process_time()
+    assert simplify("後來乾坤沈默" * 50_000) == "后来乾坤沉默" * 50_000
+    assert time.process_time() - begun < 3
