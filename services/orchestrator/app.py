@@ -100,7 +100,11 @@ class OrchestratorApp:
         )
         runs = Runs(self._db, self._jobs, steps, rules)
         defaults = Defaults(
-            collection_id=self._settings.default_collection, top_k=self._settings.top_k
+            collection_id=self._settings.default_collection,
+            top_k=self._settings.top_k,
+            redact=self._settings.redact,
+            # A token stands for four characters at most.
+            history_chars=4 * self._settings.history_tokens,
         )
         servicer = OrchestratorServicer(self._db, self._jobs, runs, memory, memory_stub, defaults)
         Background(
