@@ -171,7 +171,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
                 request,
                 pb.SubmitFeedbackResponse,
                 write,
-                subject=stored.user_id,
+                subject=store.answers_about(stored.user_id, stored.session_id),
             )
 
     async def EraseUser(self, request: pb.EraseUserRequest, context: Any) -> pb.EraseUserResponse:
