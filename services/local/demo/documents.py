@@ -12,6 +12,7 @@ from nianlun import Client, document
 from nianlun.common.v1 import common_pb2
 from nianlun.errors import NianlunError, NotFoundError
 from nianlun.retriever.v1 import retriever_pb2 as retriever
+from services.common.status import reason_name
 
 COLLECTION = "nianlun-docs"
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
@@ -145,4 +146,4 @@ def _language(text: str) -> str:
 
 def reason_of(error: NianlunError) -> str:
     """The published name of a failure's reason, in lower case."""
-    return common_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_").lower()
+    return reason_name(error.reason).lower()
