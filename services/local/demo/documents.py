@@ -10,9 +10,8 @@ from pathlib import Path
 
 from nianlun import Client, document
 from nianlun.common.v1 import common_pb2
-from nianlun.errors import NianlunError, NotFoundError
+from nianlun.errors import NotFoundError
 from nianlun.retriever.v1 import retriever_pb2 as retriever
-from services.common.status import reason_name
 
 COLLECTION = "nianlun-docs"
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
@@ -142,8 +141,3 @@ def _input(source: Source) -> retriever.DocumentInput:
 def _language(text: str) -> str:
     han = sum("\u4e00" <= character <= "\u9fff" for character in text)
     return "zh" if han * 5 > len(text) else "en"
-
-
-def reason_of(error: NianlunError) -> str:
-    """The published name of a failure's reason, in lower case."""
-    return reason_name(error.reason).lower()
