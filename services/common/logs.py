@@ -50,7 +50,16 @@ def configure(settings: ChassisSettings, service: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     # These tell at INFO what our own lines tell already, with arguments we do not want in a log.
-    for noisy in ("procrastinate", "httpx", "httpcore", "openai", "grpc", "psycopg.pool"):
+    for noisy in (
+        "procrastinate",
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "httpcore2",
+        "openai",
+        "grpc",
+        "psycopg.pool",
+    ):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, level))
 
 

@@ -9,9 +9,11 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from nianlun.common.v1 import common_pb2
 from services.common import errors
 from services.common.errors import CATALOGUE, DOMAIN, DomainError
 
+_PREFIX = "ERROR_REASON_"
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_VIOLATIONS = 20
 MAX_DETAIL_BYTES = 120
@@ -74,6 +76,27 @@ def from_rpc_error(error: grpc.RpcError, service: str) -> DomainError:
     if code is grpc.StatusCode.CANCELLED:
         return DomainError("CANCELLED", detail=detail)
     return errors.internal(detail)
+
+
+def reason_number(name: str) -> common_pb2.ErrorReason.ValueType:
+    """The contract's number of a reason; INTERNAL for one the contract does not know."""
+    known = common_pb2.ErrorReason.DESCRIPTOR.values_by_name.get(f"{_PREFIX}{name}")
+    if known is None:
+        return common_pb2.ERROR_REASON_INTERNAL
+    return common_pb2.ErrorReason.ValueType(known.number)
+
+
+def reason_name(number: int) -> str:
+    """The reason as it travels, without prefix; INTERNAL where none, or a newer one, was given."""
+    known = common_pb2.ErrorReason.DESCRIPTOR.values_by_number.get(number)
+    if known is None or known.number == common_pb2.ERROR_REASON_UNSPECIFIED:
+        return "INTERNAL"
+    return known.name.removeprefix(_PREFIX)
+
+
+def item_error(reason: str, message: str) -> common_pb2.ItemError:
+    """The failure of one item; `message` is cut to the contract's 500 characters."""
+    return common_pb2.ItemError(reason=reason_number(reason), message=message[:500])
 
 
 def reason_of(error: grpc.RpcError) -> str | None:

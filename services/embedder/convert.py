@@ -8,6 +8,7 @@ import numpy as np
 
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2
+from services.common import status
 from services.embedder import compression
 from services.embedder.front import Done
 from services.embedder.model import Float32, InputType, Kind, ModelInfo, Vectors
@@ -44,8 +45,7 @@ _MESSAGES = MappingProxyType(
 def item_error(failure: Failure) -> common_pb2.ItemError:
     """The public form of a failure."""
     message = _MESSAGES.get(failure.reason) or failure.message
-    reason = common_pb2.ErrorReason.Value(f"ERROR_REASON_{failure.reason}")
-    return common_pb2.ItemError(reason=reason, message=message)
+    return status.item_error(failure.reason, message)
 
 
 def embed_item(

@@ -17,6 +17,7 @@ from services.common.grpc import client
 from services.common.grpc.health import Readiness
 from services.common.grpc.server import GrpcServer
 from services.common.jobs import Jobs
+from services.common.llm import provider_of
 from services.common.settings import LlmSettings
 from services.common.telemetry import Telemetry
 from services.orchestrator import pipeline
@@ -100,7 +101,11 @@ class OrchestratorApp:
         )
         runs = Runs(self._db, self._jobs, steps, rules)
         defaults = Defaults(
-            collection_id=self._settings.default_collection, top_k=self._settings.top_k
+            collection_id=self._settings.default_collection,
+            top_k=self._settings.top_k,
+            redact=self._settings.redact,
+            # A token stands for four characters at most.
+            history_chars=4 * self._settings.history_tokens,
         )
         servicer = OrchestratorServicer(self._db, self._jobs, runs, memory, memory_stub, defaults)
         Background(
@@ -168,9 +173,4 @@ def build(settings: OrchestratorSettings, llm: LlmSettings | None = None) -> Orc
 
 
 def _models(*candidates: LlmSettings) -> list[OpenAiModel]:
-    models = []
-    for one in candidates:
-        if one.configured:
-            key = one.api_key.get_secret_value() if one.api_key else "none"
-            models.append(OpenAiModel(one.base_url or "", key, one.model or ""))
-    return models
+    return [OpenAiModel(provider_of(one)) for one in candidates if one.configured]

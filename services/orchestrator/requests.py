@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
-from services.common import errors, validate
+from services.common import errors, pii, validate
 from services.orchestrator import language
 from services.orchestrator.domain import HistoryLine, TurnInput
 from services.orchestrator.reasoner import schemas
@@ -24,10 +24,15 @@ _ROLES = {pb.ROLE_USER: "user", pb.ROLE_ASSISTANT: "assistant"}
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a request leaves open."""
+    """What a request leaves open, and what becomes of personal data in it.
+
+    `history_chars` bounds the history that is looked at: older messages cannot reach a prompt.
+    """
 
     collection_id: str = ""
     top_k: int = 8
+    redact: bool = True
+    history_chars: int = 16_000
 
 
 def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]:
@@ -36,6 +41,8 @@ def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]
     """
     changes: list[common_pb2.Sanitization] = []
     message = validate.text("input.message", given.message, _MESSAGE_CHARS, changes=changes)
+    if defaults.redact:
+        message = _redacted("input.message", message, changes)
     user_id, why = _user(given.user_id)
     use_memory = given.use_memory if given.HasField("use_memory") else True
     collection, documents = _scope(given.scope, defaults)
@@ -62,7 +69,7 @@ def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]
         instructions=validate.text(
             "input.instructions", given.instructions, 8_000, 0, changes
         ).strip(),
-        history=_history(given, changes),
+        history=_history(given, defaults, changes),
         time_zone=_zone(given.time_zone),
         at_least_position=_short("input.at_least_position", given.at_least_position, 256),
         top_k=int(validate.number("input.top_k", given.top_k, 0, 20)) or defaults.top_k,
@@ -139,7 +146,7 @@ def _schema(text: str) -> Mapping[str, Any] | None:
 
 
 def _history(
-    given: pb.ChatInput, changes: list[common_pb2.Sanitization]
+    given: pb.ChatInput, defaults: Defaults, changes: list[common_pb2.Sanitization]
 ) -> tuple[HistoryLine, ...]:
     validate.count("input.history", given.history, 200)
     lines = []
@@ -147,8 +154,24 @@ def _history(
         field = f"input.history[{index}]"
         validate.one_of_enum(f"{field}.role", message.role, pb.Role)
         text = validate.text(f"{field}.text", message.text, _MESSAGE_CHARS, changes=changes)
-        lines.append(HistoryLine(_ROLES[message.role], text))
-    return tuple(lines)
+        lines.append((f"{field}.text", HistoryLine(_ROLES[message.role], text)))
+    kept: list[HistoryLine] = []
+    left = defaults.history_chars
+    # The newest first: what no longer fits the prompt's budget is not worth reading.
+    while lines and left >= 0:
+        field, line = lines.pop()
+        left -= len(line.text)
+        text = _redacted(field, line.text, changes) if defaults.redact else line.text
+        kept.append(HistoryLine(line.role, text))
+    return tuple(reversed(kept))
+
+
+def _redacted(field: str, text: str, changes: list[common_pb2.Sanitization]) -> str:
+    """`text` without personal data, by the rules that memory stores turns under."""
+    found = pii.redact(text)
+    if found.kinds:
+        changes.append(common_pb2.Sanitization(field=field, changes=["pii_redacted"]))
+    return found.text
 
 
 def _event_time(given: pb.ChatInput) -> datetime:

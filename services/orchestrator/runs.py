@@ -14,6 +14,7 @@ from services.common.db import Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.jobs import Jobs
+from services.common.status import reason_number
 from services.orchestrator import records, session_store, store
 from services.orchestrator.domain import History, TurnInput
 from services.orchestrator.events import EventLog
@@ -161,7 +162,7 @@ class Runs:
         except RunFailedError as error:
             reason, message = error.reason, error.message
         except DomainError as error:
-            reason = common_pb2.ErrorReason.Value(f"ERROR_REASON_{error.reason}")
+            reason = reason_number(error.reason)
             message = error.message
         except TimeoutError:
             state, reason = "cancelled", common_pb2.ERROR_REASON_DEADLINE_EXCEEDED

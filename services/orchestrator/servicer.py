@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 from typing import Any
 
-from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2, memory_pb2_grpc
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
@@ -16,6 +15,7 @@ from services.common.db import Database
 from services.common.errors import DomainError
 from services.common.idempotency import fingerprint, replay_or_run
 from services.common.jobs import Jobs
+from services.common.status import reason_name
 from services.orchestrator import records, store
 from services.orchestrator.background import FEEDBACK_JOB
 from services.orchestrator.ports import Memory
@@ -171,7 +171,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
                 request,
                 pb.SubmitFeedbackResponse,
                 write,
-                subject=stored.user_id,
+                subject=store.answers_about(stored.user_id, stored.session_id),
             )
 
     async def EraseUser(self, request: pb.EraseUserRequest, context: Any) -> pb.EraseUserResponse:
@@ -228,14 +228,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 def _answered(completed: pb.Completed) -> pb.ChatResponse:
     if completed.state == pb.RUN_STATE_COMPLETED:
         return completed.response
-    reason = _reason(completed)
-    raise DomainError(reason, completed.error.message)
-
-
-def _reason(completed: pb.Completed) -> str:
-    """The published reason of a run without an answer."""
-    name = common_pb2.ErrorReason.Name(completed.error.reason).removeprefix("ERROR_REASON_")
-    return name if name != "UNSPECIFIED" else "INTERNAL"
+    raise DomainError(reason_name(completed.error.reason), completed.error.message)
 
 
 def _context(turn: Turn) -> pb.BuildContextResponse:

@@ -39,6 +39,12 @@ class OrchestratorSettings(ServiceSettings):
         default="",
         description="Collection searched when a request names none; empty: no retrieval then.",
     )
+    redact: bool = Field(
+        default=True,
+        description="Replace personal data (identity, phone and card numbers, keys, addresses) in "
+        "what the user says by its kind, before a model, a search or a log sees it. Memory stores "
+        "no such data either way.",
+    )
     run_timeout_s: float = Field(
         default=120.0, gt=0, description="Longest time of one run when the caller sets no deadline."
     )

@@ -11,6 +11,8 @@ from services.common.jobs.store import JobStore
 
 _JOBS = JobStore("orchestrator")
 _TENANT = "current_setting('nianlun.tenant_id')"
+# No id holds a control character, so that this one keeps the two parts of a subject apart.
+_SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -284,12 +286,18 @@ async def erase(conn: Connection, user_id: str, session_id: str) -> dict[str, in
         removed[table] = cursor.rowcount
     subject = {"user_id": user_id} | ({"session_id": session_id} if session_id else {})
     removed["jobs"] = len(await _JOBS.erase(conn, subject))
+    whose = "subject" if session_id else f"split_part(subject, '{_SEPARATOR}', 1)"
     cursor = await conn.execute(
-        f"DELETE FROM orchestrator.requests WHERE tenant_id = {_TENANT} AND subject = %s",
-        (user_id,),
+        f"DELETE FROM orchestrator.requests WHERE tenant_id = {_TENANT} AND {whose} = %s",
+        (answers_about(user_id, session_id),),
     )
     removed["requests"] = cursor.rowcount
     return removed
+
+
+def answers_about(user_id: str, session_id: str) -> str:
+    """The subject of a stored answer: the user, and the session where there is one."""
+    return f"{user_id}{_SEPARATOR}{session_id}" if session_id else user_id
 
 
 def _stored(row: dict[str, Any]) -> StoredRun:

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from services.common import validate
+from services.common.status import item_error
 from services.retriever.domain import Collection, Document, InForce, Metadata, Space, StoredChunk
 from services.retriever.hit_context import Around
 from services.retriever.legs import Found
@@ -123,8 +124,7 @@ def document(value: Document) -> pb.Document:
     )
     fill_metadata(out.metadata, value.metadata)
     if value.state == "failed" and value.error_reason:
-        out.error.reason = common_pb2.ErrorReason.Value(f"ERROR_REASON_{value.error_reason}")
-        out.error.message = value.error_message or ""
+        out.error.CopyFrom(item_error(value.error_reason, value.error_message or ""))
     return out
 
 

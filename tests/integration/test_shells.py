@@ -9,6 +9,7 @@ from typing import Any
 from nianlun.memory.v1 import memory_pb2 as m
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
 from services.common.deadlines import Deadline
+from services.common.llm import Provider
 from services.orchestrator.reasoner.loop import Limits, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
 from services.orchestrator.reasoner.openai_model import OpenAiModel
@@ -78,7 +79,7 @@ async def test_m1_the_reasoner_alone_says_the_same_bytes(
 
     request = o.BuildContextRequest(input=asked)
     prompt = (await client.orchestrator.BuildContext(request)).prompt
-    model = OpenAiModel(fake_llm.base_url, fake_llm.api_key, fake_llm.model)
+    model = OpenAiModel(Provider(fake_llm.base_url, fake_llm.api_key, fake_llm.model))
     try:
         task = Task(
             messages=[ModelMessage(message.role, message.text) for message in prompt],

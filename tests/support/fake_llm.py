@@ -33,6 +33,7 @@ class Reply:
     pieces: tuple[str, ...] = ()
     tool_calls: tuple[tuple[str, str], ...] = ()
     status: int = 200
+    error: str = "scripted"
     headers: Headers = ()
     delay_s: float = 0.0
     piece_delay_s: float = 0.0
@@ -101,9 +102,17 @@ def rate_limited(retry_after_s: float | None = 0.1) -> Reply:
     return Reply(status=429, headers=headers)
 
 
-def failure(status: int = 500) -> Reply:
-    """An error of the provider."""
-    return Reply(status=status)
+def failure(status: int = 500, message: str = "scripted") -> Reply:
+    """An error of the provider, with its message."""
+    return Reply(status=status, error=message)
+
+
+def raw_stream(*events: str) -> Reply:
+    """A stream of server-sent events as they are given, one JSON text each."""
+    return Reply(
+        body="".join(f"data: {one}\n\n" for one in (*events, "[DONE]")).encode(),
+        headers=(("content-type", "text/event-stream"),),
+    )
 
 
 def broken_json() -> Reply:
@@ -244,8 +253,8 @@ class FakeLlm:
         reply = self._next_reply(call)
         await asyncio.sleep(reply.delay_s)
         if reply.status != 200:
-            error = {"error": {"message": "scripted", "type": "scripted", "code": reply.status}}
-            await _send(writer, reply.status, _dump(error), reply.headers)
+            error = {"message": reply.error, "type": "scripted", "code": reply.status}
+            await _send(writer, reply.status, _dump({"error": error}), reply.headers)
         elif reply.body is not None:
             await _send(writer, 200, reply.body, reply.headers)
         elif call.path.endswith("/embeddings"):
@@ -387,7 +396,9 @@ async def _send_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 async def _send(
     writer: asyncio.StreamWriter, status: int, body: bytes, headers: Headers = ()
 ) -> None:
-    await _send_head(writer, status, (*headers, ("content-type", "application/json")))
+    given = {name for name, _ in headers}
+    kind = () if "content-type" in given else (("content-type", "application/json"),)
+    await _send_head(writer, status, (*headers, *kind))
     if body:
         await _send_chunk(writer, body)
     await _send_chunk(writer, b"")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nianlun.common.v1 import common_pb2
+from services.common.status import item_error
 
 if TYPE_CHECKING:
     from services.common.jobs.attempt import JobRun
@@ -116,13 +117,13 @@ class JobRecord:
             result=self.result,
             item_errors=[
                 common_pb2.JobItemError(
-                    item_id=item["item_id"], error=_item_error(item["reason"], item["message"])
+                    item_id=item["item_id"], error=item_error(item["reason"], item["message"])
                 )
                 for item in self.item_errors
             ],
         )
         if self.error_reason:
-            job.error.CopyFrom(_item_error(self.error_reason, self.error_message or ""))
+            job.error.CopyFrom(item_error(self.error_reason, self.error_message or ""))
         job.create_time.FromDatetime(self.create_time)
         job.update_time.FromDatetime(self.update_time)
         if self.end_time is not None:
@@ -141,12 +142,3 @@ class Outcome:
     retryable: bool
     terminal: bool = False
     after_s: float | None = None
-
-
-def _item_error(reason: str, message: str) -> common_pb2.ItemError:
-    name = f"ERROR_REASON_{reason}"
-    known = name in common_pb2.ErrorReason.keys()  # noqa: SIM118 - a wrapper, not a dict
-    return common_pb2.ItemError(
-        reason=common_pb2.ErrorReason.Value(name if known else "ERROR_REASON_INTERNAL"),
-        message=message,
-    )

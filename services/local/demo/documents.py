@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nianlun import Client, document
 from nianlun.common.v1 import common_pb2
-from nianlun.errors import NianlunError, NotFoundError
+from nianlun.errors import NotFoundError
 from nianlun.retriever.v1 import retriever_pb2 as retriever
 
 COLLECTION = "nianlun-docs"
@@ -141,8 +141,3 @@ def _input(source: Source) -> retriever.DocumentInput:
 def _language(text: str) -> str:
     han = sum("\u4e00" <= character <= "\u9fff" for character in text)
     return "zh" if han * 5 > len(text) else "en"
-
-
-def reason_of(error: NianlunError) -> str:
-    """The published name of a failure's reason, in lower case."""
-    return common_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_").lower()

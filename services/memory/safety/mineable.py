@@ -26,6 +26,15 @@ _PROMPT_BLOCK: Final = re.compile(
     r"<(system|developer|instructions?|memory|memories|context|prompt)\b[^<>]{0,400}>.*?(?:</\1>|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
+# The orchestrator's system prompt: its sections, each under a heading of its own, and the passages.
+_OWN_SECTION: Final = re.compile(
+    r"^[^\S\n]*#{1,3} ?(?:任务|形式|约束|资料（供引用|读者以前读过的相近文献（|本次对话较早部分的摘要（"
+    r"|Task$|Form$|Constraints$|Sources \(data|Similar documents this reader|Summary of the earlier part).*?(?=\n[^\S\n]*\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_OWN_PASSAGE: Final = re.compile(
+    r"<source id=[\"“]E\d{1,4}[\"”].*?(?:</source>|\Z)", re.IGNORECASE | re.DOTALL
+)
 _FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _QUOTED_LINE: Final = re.compile(r"^[^\S\n]*[>＞].*$", re.MULTILINE)
 # A paragraph that opens with a speaker's or prompt's label is a transcript.
@@ -46,6 +55,8 @@ _PATTERNS: Final = (
     _OWN_BLOCK,
     _OWN_LINE,
     _PROMPT_BLOCK,
+    _OWN_PASSAGE,
+    _OWN_SECTION,
     _FENCE,
     _QUOTED_LINE,
     _LABELLED,

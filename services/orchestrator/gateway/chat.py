@@ -16,6 +16,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
 from services.common.grpc import client
+from services.common.status import reason_name
 from services.orchestrator.gateway import errors
 from services.orchestrator.gateway.backends import Backends, calling
 from services.orchestrator.gateway.bodies import read_json, sse
@@ -207,4 +208,4 @@ def _finish(response: pb.ChatResponse) -> str:
 
 
 def _reason(completed: pb.Completed) -> str:
-    return common_pb2.ErrorReason.Name(completed.error.reason).removeprefix("ERROR_REASON_").lower()
+    return reason_name(completed.error.reason).lower()

@@ -10,8 +10,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2
+from services.common.status import reason_name
 from services.orchestrator.gateway.backends import Backends, calling
 from services.orchestrator.gateway.bodies import read_json
 from services.orchestrator.gateway.errors import HttpError, bad_request
@@ -118,8 +118,8 @@ def _texts(body: Mapping[str, Any]) -> list[str]:
 
 def _embedding(index: int, item: embedder_pb2.EmbedItem, encoding: str) -> dict[str, Any]:
     if item.HasField("error"):
-        reason = common_pb2.ErrorReason.Name(item.error.reason).removeprefix("ERROR_REASON_")
-        raise bad_request(f"input[{index}]: {item.error.message}", "input", reason.lower())
+        reason = reason_name(item.error.reason).lower()
+        raise bad_request(f"input[{index}]: {item.error.message}", "input", reason)
     values = item.dense.values
     vector: str | list[float] = list(values)
     if encoding == "base64":

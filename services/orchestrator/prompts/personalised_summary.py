@@ -11,8 +11,8 @@ from services.orchestrator.prompts.branch import Branch, IntentPrompt
 def _role(branch: Branch) -> list[str]:
     return [
         branch.say(
-            "你是一位陪读者，为这位读者总结文献。",
-            "You read along with this reader and summarise what they read.",
+            "你是一名陪读助手，为这位读者总结文献。",
+            "You are a companion who reads along with this reader and summarises what they read.",
         )
     ]
 

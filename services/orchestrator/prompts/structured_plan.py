@@ -8,8 +8,8 @@ from services.orchestrator.prompts.branch import Branch, IntentPrompt
 def _role(branch: Branch) -> list[str]:
     return [
         branch.say(
-            "你为用户制定可以执行的计划。",
-            "You make plans that this user can carry out.",
+            "你是规划助手，为用户制定可以执行的计划。",
+            "You are a planner who makes plans that this user can carry out.",
         )
     ]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from services.common.deadlines import Deadline
+from services.common.llm import ModelError
 from services.orchestrator.reasoner.model import (
     ChatModel,
     Done,
-    ModelError,
     ModelMessage,
     ModelRequest,
     Text,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -72,28 +72,6 @@ class Done:
 
 
 ModelEvent = Text | Thinking | Done
-
-Kind = Literal["timeout", "rate_limited", "unavailable", "refused", "cut", "malformed"]
-
-
-@dataclass
-class ModelError(Exception):
-    """A model call that failed. `retryable` says whether the same call may work later."""
-
-    kind: Kind
-    message: str
-    retry_after_s: float | None = None
-    status: int | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def retryable(self) -> bool:
-        """Whether trying again makes sense."""
-        return self.kind in ("timeout", "rate_limited", "unavailable", "cut", "malformed")
-
-    def __str__(self) -> str:
-        """The kind and the message, for logs."""
-        return f"{self.kind}: {self.message}"
 
 
 class ChatModel(Protocol):

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat API, by the `openai` package."""
+"""Any OpenAI-compatible chat API, streamed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
-import openai
-
+from services.common.llm import ModelError, Provider, failures
 from services.orchestrator.reasoner.model import (
     Done,
-    ModelError,
     ModelEvent,
     ModelMessage,
     ModelRequest,
@@ -21,8 +18,6 @@ from services.orchestrator.reasoner.model import (
     ToolRequest,
 )
 from services.orchestrator.reasoner.pieces import SurrogateJoiner, ThinkSplitter, clean
-
-_OPTIONAL = ("response_format", "tools", "temperature", "stream_options", "max_tokens")
 
 
 @dataclass
@@ -46,27 +41,19 @@ class _Reading:
 
 
 class OpenAiModel:
-    """A ChatModel over HTTP.
+    """A ChatModel over HTTP."""
 
-    What a provider refuses (tools, response_format, temperature, stream_options) is left out from
-    then on: the
-    refusal is learnt once per process from its 400.
-    """
-
-    def __init__(self, base_url: str, api_key: str, model: str) -> None:
-        # Retries are the reasoner's: it alone knows whether a piece was passed on already.
-        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
-        self._model = model
-        self._refused: set[str] = set()
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
 
     @property
     def name(self) -> str:
         """The model asked for."""
-        return self._model
+        return self._provider.model
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._provider.close()
 
     async def stream(
         self, request: ModelRequest, timeout_s: float
@@ -74,79 +61,65 @@ class OpenAiModel:
         """See ChatModel. A closed iterator closes the HTTP response, which is
         what providers watch.
         """
-        reading = _Reading(model=self._model)
-        opened = False
+        reading = _Reading(model=self.name)
+        with failures():
+            response = await self._provider.create(_body(request), timeout_s)
         try:
-            response = await self._open(request, timeout_s)
-            opened = True
-            try:
+            with failures():
                 async for chunk in response:
-                    for event in _events(chunk, reading):
+                    for event in _understood(chunk, reading):
                         yield event
-            finally:
-                with contextlib.suppress(openai.OpenAIError):
-                    await response.close()
-        except openai.OpenAIError as error:
-            if opened and not isinstance(error, openai.APITimeoutError):
+        except ModelError as error:
+            if error.kind == "unavailable":
                 raise ModelError("cut", "the stream broke") from error
-            raise _mapped(error) from error
-        except httpx2.TimeoutException as error:
-            raise ModelError("timeout", "the provider stopped sending") from error
-        except (httpx2.HTTPError, httpx2.StreamError, ValueError, OSError) as error:
-            # A broken body or connection after the headers; `openai` does not wrap these.
-            raise ModelError("cut", f"the stream broke: {type(error).__name__}") from error
+            raise
+        finally:
+            # Broken already, or closed by its other end: there is nothing left to close.
+            with contextlib.suppress(ModelError), failures():
+                await response.close()
         for event in _rest(reading):
             yield event
         if not reading.finish:
             raise ModelError("cut", "the stream ended without a finish reason")
         yield _done(reading)
 
-    async def _open(self, request: ModelRequest, timeout_s: float) -> Any:
-        body = self._body(request)
-        left_out: set[str] = set()
-        while True:
-            try:
-                response = await self._client.chat.completions.create(**body, timeout=timeout_s)
-            except openai.BadRequestError as error:
-                culprit = _culprit(str(error), body)
-                if culprit is None:
-                    raise
-                left_out.add(culprit)
-                del body[culprit]
-            else:
-                # Only what a later success has shown to be the trouble is left out for good.
-                self._refused |= left_out
-                return response
 
-    def _body(self, request: ModelRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": [_message(m) for m in request.messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": dict(tool.parameters),
-                    },
-                }
-                for tool in request.tools
-            ]
-        if request.schema is not None:
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": dict(request.schema)},
+def _body(request: ModelRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "messages": [_message(m) for m in request.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                },
             }
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.max_output_tokens is not None:
-            body["max_tokens"] = request.max_output_tokens
-        return {key: value for key, value in body.items() if key not in self._refused}
+            for tool in request.tools
+        ]
+    if request.schema is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": dict(request.schema)},
+        }
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_output_tokens is not None:
+        body["max_tokens"] = request.max_output_tokens
+    return body
+
+
+def _understood(chunk: Any, reading: _Reading) -> list[ModelEvent]:
+    try:
+        return _events(chunk, reading)
+    except (AttributeError, TypeError) as error:
+        # JSON, but no chunk: the package checks no types.
+        raise ModelError("malformed", "a piece of the answer has another form") from error
 
 
 def _message(message: ModelMessage) -> dict[str, Any]:
@@ -220,46 +193,3 @@ def _done(reading: _Reading) -> Done:
         prompt_tokens=reading.prompt_tokens,
         completion_tokens=reading.completion_tokens,
     )
-
-
-def _culprit(message: str, body: dict[str, Any]) -> str | None:
-    """The optional part of a request that a 400 complains about, if it is one that was sent.
-
-    A 400 that names nothing is put down to the first optional part: a plain request is tried last.
-    """
-    lowered = message.lower()
-    names = {
-        "response_format": ("response_format", "json_schema"),
-        "tools": ("tool", "function call"),
-    }
-    sent = [key for key in _OPTIONAL if key in body]
-    for key in sent:
-        if any(word in lowered for word in names.get(key, (key,))):
-            return key
-    too_long = any(word in lowered for word in ("context", "too long", "length", "policy"))
-    return None if too_long or not sent else sent[0]
-
-
-def _mapped(error: openai.OpenAIError) -> ModelError:
-    if isinstance(error, openai.APITimeoutError):
-        return ModelError("timeout", "the provider did not answer in time")
-    if isinstance(error, openai.APIStatusError):
-        status = error.status_code
-        if status == 429:
-            return ModelError("rate_limited", "the provider is busy", _retry_after(error), status)
-        if status >= 500 or status == 408:
-            return ModelError(
-                "unavailable", f"the provider answered {status}", _retry_after(error), status
-            )
-        return ModelError("refused", f"the provider answered {status}", status=status)
-    if isinstance(error, openai.APIConnectionError):
-        return ModelError("unavailable", "the provider cannot be reached")
-    return ModelError("malformed", f"the provider's answer is unusable: {type(error).__name__}")
-
-
-def _retry_after(error: openai.APIStatusError) -> float | None:
-    raw = error.response.headers.get("retry-after", "")
-    try:
-        return max(0.0, float(raw))
-    except ValueError:
-        return None

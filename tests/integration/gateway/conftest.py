@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import openai
 import pytest
 
-from services.common.settings import ChassisSettings
-from services.orchestrator.gateway import app as gateway
-from services.orchestrator.gateway.settings import GatewaySettings
 from tests.support.db import Databases
 from tests.support.fake_llm import FakeLlm
+from tests.support.gateway import serving
 from tests.support.stack import Stack
 
 
@@ -46,23 +44,11 @@ async def gate(databases: Databases, _llm_server: FakeLlm) -> AsyncIterator[Gate
         },
     )
     await stack.start()
-    app = gateway.build(
-        GatewaySettings(
-            listen="127.0.0.1:0",
-            embedder_target=stack.target("embedder"),
-            orchestrator_target=stack.target("orchestrator"),
-            retriever_target="127.0.0.1:9",
-            memory_target="127.0.0.1:9",
-            max_body_bytes=200_000,
-            chassis=ChassisSettings(grace_s=1.0, drain_s=0.0),
-        )
-    )
-    await app.start()
     tenant = stack.database.tenant()
     try:
-        yield Gateway(f"http://127.0.0.1:{app.port}", tenant.key, stack)
+        async with serving(stack, max_body_bytes=200_000) as url:
+            yield Gateway(url, tenant.key, stack)
     finally:
-        await app.stop()
         await stack.stop()
 
 

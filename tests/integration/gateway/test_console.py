@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from nianlun.memory.v1 import memory_pb2 as m
-from services.common.settings import ChassisSettings
-from services.orchestrator.gateway import app as gateway
-from services.orchestrator.gateway.settings import GatewaySettings
 from tests.support import fake_llm as llm
 from tests.support.db import Databases
 from tests.support.fake_llm import FakeLlm
+from tests.support.gateway import serving
 from tests.support.requests import new_id
 from tests.support.stack import Client, Stack
 
@@ -51,21 +49,8 @@ async def stack(databases: Databases, _llm_server: FakeLlm) -> AsyncIterator[Sta
 
 @pytest.fixture(scope="module")
 async def url(stack: Stack) -> AsyncIterator[str]:
-    app = gateway.build(
-        GatewaySettings(
-            listen="127.0.0.1:0",
-            embedder_target=stack.target("embedder"),
-            orchestrator_target=stack.target("orchestrator"),
-            retriever_target=stack.target("retriever"),
-            memory_target=stack.target("memory"),
-            chassis=ChassisSettings(grace_s=1.0, drain_s=0.0),
-        )
-    )
-    await app.start()
-    try:
-        yield f"http://127.0.0.1:{app.port}"
-    finally:
-        await app.stop()
+    async with serving(stack) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

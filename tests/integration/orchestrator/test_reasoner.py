@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.common.deadlines import Deadline
+from services.common.llm import Provider
 from services.orchestrator.reasoner.loop import (
     Limits,
     Reasoned,
@@ -73,7 +75,7 @@ class Ear:
 
 @pytest.fixture
 async def model(fake_llm: FakeLlm) -> AsyncIterator[OpenAiModel]:
-    made = OpenAiModel(fake_llm.base_url, fake_llm.api_key, fake_llm.model)
+    made = OpenAiModel(Provider(fake_llm.base_url, fake_llm.api_key, fake_llm.model))
     yield made
     await made.close()
 
@@ -220,7 +222,7 @@ async def test_busy_providers_are_waited_for_before_the_first_piece_only(
 async def test_a_second_provider_answers_when_the_first_refuses(
     fake_llm: FakeLlm, model: OpenAiModel
 ) -> None:
-    dead = OpenAiModel("http://127.0.0.1:9/v1", "k", "dead")
+    dead = OpenAiModel(Provider("http://127.0.0.1:9/v1", "k", "dead"))
     fake_llm.on(None, llm.text("备用。"))
     result = await _ask([dead, model], Tools(), Ear(), limits=Limits(retries=0))
     await dead.close()
@@ -249,6 +251,89 @@ async def test_inline_thinking_is_no_part_of_the_answer(
     result = await _ask([model], Tools(), ear)
     assert result.text == "答案是 42。"
     assert "".join(ear.thoughts) == "先想一想"
+
+
+def _chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return json.dumps({"object": "chat.completion.chunk", "model": "m", "choices": [choice]})
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_separate_thinking_is_no_part_of_the_answer(
+    fake_llm: FakeLlm, model: OpenAiModel, field: str
+) -> None:
+    thought = [_chunk({field: piece}) for piece in ("先想", "一想")]
+    fake_llm.on(None, llm.raw_stream(*thought, _chunk({"content": "42。"}), _chunk({}, "stop")))
+    ear = Ear()
+    result = await _ask([model], Tools(), ear)
+    assert result.text == "42。" == "".join(ear.pieces)
+    assert ear.thoughts == ["先想", "一想"]
+
+
+async def test_only_thinking_is_no_answer(fake_llm: FakeLlm, model: OpenAiModel) -> None:
+    fake_llm.on(None, llm.raw_stream(_chunk({"reasoning_content": "嗯"}), _chunk({}, "stop")))
+    result = await _ask([model], Tools(), Ear(), limits=Limits(retries=0))
+    assert result.text is None
+    assert result.recovered == "malformed"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '"text"',
+        "[1]",
+        '{"choices": 5}',
+        '{"choices": [{}]}',
+        '{"choices": [{"delta": {"content": 7}}]}',
+        '{"choices": [{"delta": {"tool_calls": [3]}}]}',
+        '{"choices": [{"delta": {"content": "x"}',
+        '{"error": {"message": "overloaded"}}',
+    ],
+)
+async def test_a_stream_of_something_else_is_a_typed_failure(
+    fake_llm: FakeLlm, model: OpenAiModel, event: str
+) -> None:
+    fake_llm.on(None, llm.raw_stream(event))
+    result = await _ask([model], Tools(), Ear(), limits=Limits(retries=0))
+    assert result.text is None
+    assert result.recovered in ("malformed", "cut")
+
+
+async def test_half_an_emoji_in_two_pieces_is_whole(fake_llm: FakeLlm, model: OpenAiModel) -> None:
+    halves = [
+        '{"choices":[{"delta":{"content":"好\\ud83d"}}]}',
+        '{"choices":[{"delta":{"content":"\\ude00。\\udc00"}}]}',
+    ]
+    fake_llm.on(None, llm.raw_stream(*halves, _chunk({}, "stop")))
+    ear = Ear()
+    result = await _ask([model], Tools(), ear)
+    assert result.text == "好😀。\ufffd" == "".join(ear.pieces)
+
+
+async def test_what_a_model_calls_its_limit_is_learnt(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.text("好。"))
+    fake_llm.on(
+        lambda call: "max_tokens" in call.json,
+        llm.failure(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'."),
+    )
+    task = Task([ModelMessage("user", "Q")], "", max_output_tokens=50)
+    for _ in range(2):
+        answer = await Reasoner([model], Limits()).answer(task, Tools(), Ear(), Deadline.after(5))
+        assert answer.text == "好。"
+    refused, *rest = fake_llm.chats()
+    assert refused.json["max_tokens"] == 50
+    assert [call.json.get("max_completion_tokens") for call in rest] == [50, 50]
+
+
+async def test_a_refusal_of_the_messages_is_not_tried_in_other_forms(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.failure(400, "This model's maximum context length is 8192 tokens."))
+    result = await _ask([model], Tools(), Ear())
+    assert result.recovered == "refused"
+    assert len(fake_llm.chats()) == 1
 
 
 async def test_g7_a_cancelled_caller_ends_the_providers_work(

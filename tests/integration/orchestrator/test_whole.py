@@ -175,3 +175,34 @@ async def test_d2_erase_takes_runs_and_checkpoints_along(client: Client) -> None
         )
     )
     assert "7731" not in "".join(message.text for message in context.prompt)
+
+
+async def test_d2_erasing_a_session_leaves_the_answers_of_others(client: Client) -> None:
+    async def told(session: str) -> tuple[str, o.SubmitFeedbackRequest]:
+        asked = o.ChatInput(message="你好。", user_id="u", session_id=session)
+        run = await client.orchestrator.Chat(o.ChatRequest(input=asked, request_id=new_id()))
+        given = o.Feedback(verdict=o.FEEDBACK_VERDICT_USEFUL, comment=f"remark-{session}")
+        request = o.SubmitFeedbackRequest(run_id=run.run_id, feedback=given, request_id=new_id())
+        await client.orchestrator.SubmitFeedback(request)
+        return run.run_id, request
+
+    gone, _ = await told("s1")
+    kept, request = await told("s2")
+    _, alone = await told("")
+    receipt = await client.orchestrator.EraseUser(
+        o.EraseUserRequest(user_id="u", session_id="s1", request_id=new_id())
+    )
+    assert (receipt.removed["runs"], receipt.removed["requests"]) == (1, 1)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await client.orchestrator.GetRun(o.GetRunRequest(run_id=gone))
+    run = (await client.orchestrator.GetRun(o.GetRunRequest(run_id=kept))).run
+    assert run.feedback[0].comment == "remark-s2"
+    for one in (request, alone):
+        # Its stored answer is still there: the same time, not a second verdict.
+        again = await client.orchestrator.SubmitFeedback(one)
+        found = (await client.orchestrator.GetRun(o.GetRunRequest(run_id=one.run_id))).run
+        assert again.feedback.create_time == found.feedback[0].create_time
+    everything = await client.orchestrator.EraseUser(
+        o.EraseUserRequest(user_id="u", request_id=new_id())
+    )
+    assert (everything.removed["runs"], everything.removed["requests"]) == (2, 2)

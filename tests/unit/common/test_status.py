@@ -7,7 +7,14 @@ from google.rpc import error_details_pb2
 
 from nianlun.common.v1 import common_pb2
 from services.common import errors
-from services.common.status import DETAILS_KEY, from_rpc_error, to_status
+from services.common.status import (
+    DETAILS_KEY,
+    from_rpc_error,
+    item_error,
+    reason_name,
+    reason_number,
+    to_status,
+)
 
 _PER_ITEM = {"EMPTY_TEXT", "TEXT_TOO_LONG", "MODEL_FAILED"}
 
@@ -109,3 +116,11 @@ def test_a_foreign_failure_is_named_after_its_code(code: grpc.StatusCode, reason
 )
 def test_retryable(error: errors.DomainError, retryable: bool):
     assert error.retryable is retryable
+
+
+def test_reasons_and_their_numbers():
+    for name in errors.CATALOGUE:
+        assert reason_name(reason_number(name)) == name
+    assert reason_number("FROM_A_NEWER_VERSION") == common_pb2.ERROR_REASON_INTERNAL
+    assert reason_name(9_999) == reason_name(0) == "INTERNAL"
+    assert len(item_error("NOT_FOUND", "x" * 900).message) == 500

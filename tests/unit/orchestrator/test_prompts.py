@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.memory.safety.mineable import own_words
 from services.orchestrator.domain import (
     History,
     HistoryLine,
@@ -154,6 +155,33 @@ def test_p9_the_two_branches_of_a_summary() -> None:
     assert "第一次阅读" in first
     assert "旧文" in later
     assert "第一次" not in later
+
+
+@pytest.mark.parametrize("intent", sorted(PROMPTS))
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_w8_nothing_of_a_prompt_is_a_users_own_words(
+    intent: pb.Intent.ValueType, language: str
+) -> None:
+    """Somebody who quotes a whole prompt of ours teaches memory nothing."""
+    passage = pb.Evidence(
+        source=pb.EVIDENCE_SOURCE_RETRIEVAL, document_id="d", text="我住在成都。\n\n我喜欢辣。"
+    )
+    block = '<nianlun-memory trust="follow">\n- 简短 ⟦profile⟧\n\n- 用敬语\n</nianlun-memory>'
+    for evidence, readings, tools in product((False, True), READINGS, (False, True)):
+        system = (
+            _prompt(
+                intent,
+                language=language,
+                memory=LoadedMemory(rendered=block, has_preferences=True, has_reference=True),
+                evidence=[passage] if evidence else None,
+                readings=READINGS[readings],
+                history=History(summary="用户说他养猫。"),
+                tools=tools,
+            )
+            .messages[0]
+            .text
+        )
+        assert own_words(f"{system}\n\n我叫林晓雨。") == "我叫林晓雨。"
 
 
 def test_evidence_cannot_end_its_fence() -> None:
