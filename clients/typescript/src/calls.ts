@@ -16,6 +16,7 @@ import {
 } from "@bufbuild/protobuf";
 import { reflect } from "@bufbuild/protobuf/reflect";
 import {
+  type Call,
   Client,
   type ClientWritableStream,
   Metadata,
@@ -129,7 +130,7 @@ export class Channel {
           settle(resolve, reject, call),
         );
         running.on("metadata", () => this.#seen());
-        stop = onAbort(call.signal, () => running.cancel());
+        stop = onAbort(call.signal, () => cancel(running));
       });
     } finally {
       stop();
@@ -154,7 +155,7 @@ export class Channel {
     running.on("metadata", () => this.#seen());
     // Iterating reports the error; this keeps a late one, after a `break`, from ending the process.
     running.on("error", () => undefined);
-    const stop = onAbort(call.signal, () => running.cancel());
+    const stop = onAbort(call.signal, () => cancel(running));
     try {
       for await (const message of running) {
         yield message as Message;
@@ -188,7 +189,7 @@ export class Channel {
     answer.catch(() => undefined); // It is awaited below, maybe after it has failed.
     running.on("metadata", () => this.#seen());
     running.on("error", () => undefined);
-    const stop = onAbort(call.signal, () => running.cancel());
+    const stop = onAbort(call.signal, () => cancel(running));
     try {
       for await (const init of requests) {
         if (ended.signal.aborted) {
@@ -200,7 +201,7 @@ export class Channel {
       }
       running.end();
     } catch (error) {
-      running.cancel(); // The source of the requests failed: that is the news, not the cancelled call.
+      cancel(running); // The source of the requests failed: that is the news, not the cancelled call.
       throw error;
     } finally {
       answer.finally(stop).catch(() => undefined);
@@ -291,6 +292,14 @@ function decoder(schema: DescMessage): (bytes: Buffer) => Message {
 function onAbort(signal: AbortSignal | undefined, cancel: () => void): () => void {
   signal?.addEventListener("abort", cancel, { once: true });
   return () => signal?.removeEventListener("abort", cancel);
+}
+
+/**
+ * Cancels a call that may have been started in this very moment. grpc-js forgets a cancellation that comes before
+ * its own first promises are settled: the call would go on, without anybody to end it.
+ */
+function cancel(call: Call): void {
+  setImmediate(() => call.cancel());
 }
 
 function isServiceError(error: unknown): error is ServiceError {

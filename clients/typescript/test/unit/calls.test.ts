@@ -199,6 +199,27 @@ test("a signal ends calls: before they begin, while they run, and streams", asyn
   await eventually(() => cancelled === 1);
 });
 
+test("a call that is aborted in the moment it starts ends on the service, too", async () => {
+  let begun = 0;
+  let cancelled = 0;
+  append = (call, reply) => {
+    if (call.request.userId === "after") {
+      reply(null, create(memory.AppendTurnResponseSchema));
+      return;
+    }
+    begun += 1;
+    call.on("cancelled", () => {
+      cancelled += 1;
+    });
+  };
+  const control = new AbortController();
+  const call = client.appendTurn("u", "s", "x", "", { signal: control.signal });
+  control.abort();
+  await assert.rejects(call, CancelledError);
+  await client.appendTurn("after", "s", "x"); // What was sent before this has arrived now.
+  await eventually(() => cancelled === begun);
+});
+
 test("leaving a stream ends it on the service", async () => {
   let cancelled = false;
   let sent = 0;
