@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,10 +135,43 @@ class Program:
 
 
 async def run_program(
-    *command: str, cwd: Path | None = None, environment: Mapping[str, str], within_s: float = 120
+    *command: str,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    within_s: float = 120,
 ) -> Program:
     """Run a program that sees PATH, HOME, the given variables and nothing else."""
-    process = await asyncio.create_subprocess_exec(
+    process = await _process(command, cwd, environment or {})
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), within_s)
+    except TimeoutError:
+        process.kill()
+        raise
+    return Program(process.returncode or 0, output.decode())
+
+
+@asynccontextmanager
+async def server_program(*command: str, cwd: Path | None = None, rig: Rig) -> AsyncIterator[str]:
+    """Run a program that serves HTTP until the block ends; yields the address that it prints."""
+    process = await _process(command, cwd, rig.environment)
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        found = re.search(r"http://\S+", line.decode())
+        assert found is not None, (line + await process.stdout.read()).decode()
+        yield found.group()
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _process(
+    command: Sequence[str], cwd: Path | None, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
         # The platform's character set is what a bare server has: Chinese must survive it.
@@ -151,12 +185,6 @@ async def run_program(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), within_s)
-    except TimeoutError:
-        process.kill()
-        raise
-    return Program(process.returncode or 0, output.decode())
 
 
 async def _started(running: AsyncExitStack, service: OneService) -> OneService:
