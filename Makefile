@@ -21,7 +21,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help venv proto demo serve test lint format types bench bench-embed bench-search \
-	bench-memory bench-chat chaos-memory test-java docs-config check-protos clean distclean
+	bench-memory bench-chat chaos-memory test-java test-ts docs-config check-protos clean distclean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -98,6 +98,9 @@ test: lint ## Lint, types, contracts, and all tests
 test-java: $(VENV)/.test protos/gen/.stamp ## The Java client against the real stack
 	@$(BIN)/python -m pytest -m java tests $(PYTEST_ARGS)
 
+test-ts: $(VENV)/.test protos/gen/.stamp ## The TypeScript client against the real stack (Node 20.19 or newer)
+	@$(BIN)/python -m pytest -m typescript tests $(PYTEST_ARGS)
+
 # ---- measure -----------------------------------------------------------------------------------
 bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks (QUICK=1 for short runs)
 
@@ -124,7 +127,8 @@ docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md and
 clean: ## Remove what was generated (stubs, caches, local data), keep .venv
 	@if [ -d .nianlun ] && [ -x $(BIN)/python ]; then $(BIN)/python -m services.local stop || true; fi
 	@rm -rf protos/gen .nianlun build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf clients/typescript/dist clients/typescript/src/gen clients/java/target
 	@find services clients tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## Remove .venv too
-	@rm -rf $(VENV)
+distclean: clean ## Remove .venv and node_modules too
+	@rm -rf $(VENV) clients/typescript/node_modules

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 class CuttingProxy:
     """Forwards to a port on this machine. While `cutting`, the first answer bytes end the
-    connection instead of reaching the client; the server has done its work by then."""
+    connection instead of reaching the client; the server has done its work by then. With `once`
+    that happens to one answer. `hold` keeps answers back until `release`: the line is dead."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -17,7 +18,18 @@ class CuttingProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.cutting = False
+        self.once = False
         self.cuts = 0
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    def hold(self) -> None:
+        """Let no answer through from now on."""
+        self._flowing.clear()
+
+    def release(self) -> None:
+        """Let answers through again, those that were kept back first."""
+        self._flowing.set()
 
     async def start(self) -> None:
         """Listen on a free loopback port."""
@@ -60,7 +72,10 @@ class CuttingProxy:
             # Small frames are acknowledgements of HTTP/2 itself (settings, window, ping).
             if answers and self.cutting and len(data) > 60:
                 self.cuts += 1
+                self.cutting = not self.once
                 raise ConnectionResetError
+            if answers:
+                await self._flowing.wait()
             sink.write(data)
             await sink.drain()
         raise ConnectionResetError
