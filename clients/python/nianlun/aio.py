@@ -22,7 +22,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection
+from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1 import embedder_pb2_grpc
 from nianlun.errors import from_rpc_error
 from nianlun.memory.v1 import memory_pb2 as memory
@@ -130,12 +130,18 @@ class AsyncClient:
     async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
-    async def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
-        """Send one request; what the helpers do."""
+    async def call(
+        self,
+        operation: Operation[P, Response],
+        request: ProtoMessage,
+        *,
+        key: str | None = None,
+    ) -> Response:
+        """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
         try:
             response: Response = await getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s
+                request, timeout=self.connection.timeout_s, metadata=bearer(key)
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
@@ -356,7 +362,7 @@ class _Defaults:
         return grpc.aio.ClientCallDetails(
             method=details.method,
             timeout=timeout_s if details.timeout is None else details.timeout,
-            metadata=grpc.aio.Metadata(*(details.metadata or ()), *own.metadata(request)),
+            metadata=grpc.aio.Metadata(*own.metadata(request, details.metadata or ())),
             credentials=details.credentials,
             wait_for_ready=details.wait_for_ready,
         )

@@ -15,7 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection
+from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
 from nianlun.errors import from_rpc_error
 from nianlun.memory.v1 import memory_pb2 as memory
@@ -130,12 +130,18 @@ class Client:
     ) -> None:
         self.close()
 
-    def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
-        """Send one request; what the helpers do."""
+    def call(
+        self,
+        operation: Operation[P, Response],
+        request: ProtoMessage,
+        *,
+        key: str | None = None,
+    ) -> Response:
+        """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
         try:
             response: Response = getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s
+                request, timeout=self.connection.timeout_s, metadata=bearer(key)
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
@@ -367,7 +373,7 @@ class _Defaults(
         return _Details(
             method=details.method,
             timeout=timeout_s if details.timeout is None else details.timeout,
-            metadata=(*(details.metadata or ()), *self._connection.metadata(request)),
+            metadata=tuple(self._connection.metadata(request, details.metadata or ())),
             credentials=details.credentials,
             wait_for_ready=details.wait_for_ready,
             compression=details.compression,
