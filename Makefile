@@ -45,7 +45,7 @@ $(VENV)/.light: pyproject.toml | $(BIN)/python
 # The test set: model stack and tools.
 $(VENV)/.test: $(VENV)/.light
 	@echo "installing the test set into $(VENV) ..."
-	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,embedder-torch,flag]'
+	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,mcp,docs,embedder-torch,flag]'
 	@touch $@
 
 protos/gen/.stamp: $(PROTOS) | $(VENV)/.light

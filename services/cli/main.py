@@ -14,6 +14,7 @@ from services.cli import (
     ingest,
     jobs,
     keys,
+    mcp,
     memory,
     migrate,
     models,
@@ -44,6 +45,7 @@ app.add_typer(jobs.app, name="jobs")
 app.command("search")(search.search)
 app.command("reembed")(reembed.reembed)
 app.command("calibrate")(calibrate.calibrate)
+app.command("mcp", add_help_option=False, context_settings=mcp.CONTEXT)(mcp.mcp)
 
 
 def main() -> None:

@@ -12,11 +12,9 @@ from rich.table import Table
 
 from nianlun import Client
 from nianlun.memory.v1 import memory_pb2 as pb
-from nianlun.values import new_request_id
 from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered of a user.")
-_LINES = 100
 
 
 def _day(stamp: object) -> str:
@@ -166,8 +164,7 @@ def export(
 ) -> None:
     """Write everything about a user as JSON lines."""
     with session(target, key) as client:
-        stream = client.memory.ExportUser(pb.ExportUserRequest(user_id=user_id))
-        lines = [line for message in stream for line in message.lines]
+        lines = list(client.export_user(user_id))
     text = "".join(f"{line}\n" for line in lines)
     if str(file) == "-":
         typer.echo(text, nl=False)
@@ -186,13 +183,6 @@ def import_(
     """Read an export for a user; what is there already stays as it is."""
     lines = file.read_text(encoding="utf-8").splitlines()
     with session(target, key) as client:
-        reply = client.memory.ImportUser(_messages(user_id, lines))
+        reply = client.import_user(user_id, lines)
     stored = ", ".join(f"{kind} {count}" for kind, count in sorted(reply.stored.items()))
     typer.echo(f"stored {stored or 'nothing'}; {reply.skipped} were there already")
-
-
-def _messages(user_id: str, lines: list[str]) -> Iterator[pb.ImportUserRequest]:
-    header = pb.ImportHeader(request_id=new_request_id(), user_id=user_id)
-    yield pb.ImportUserRequest(header=header)
-    for start in range(0, len(lines), _LINES):
-        yield pb.ImportUserRequest(lines=pb.ImportLines(lines=lines[start : start + _LINES]))

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -14,14 +22,25 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection
+from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1 import embedder_pb2_grpc
 from nianlun.errors import from_rpc_error
+from nianlun.memory.v1 import memory_pb2 as memory
 from nianlun.memory.v1 import memory_pb2_grpc
-from nianlun.operations import chats, knowledge, memories, models
+from nianlun.operations import (
+    background,
+    chats,
+    knowledge,
+    memories,
+    models,
+    spaces,
+    turns,
+    upkeep,
+)
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
 from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
+from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1 import retriever_pb2_grpc
 
 P = ParamSpec("P")
@@ -37,7 +56,7 @@ class _Bound(Generic[P, Response]):
 
     def __get__(
         self, client: AsyncClient, _owner: type[AsyncClient]
-    ) -> Callable[P, Awaitable[Response]]:
+    ) -> Callable[P, Coroutine[Any, Any, Response]]:
         operation = self._operation
 
         async def call(*args: P.args, **kwargs: P.kwargs) -> Response:
@@ -101,10 +120,9 @@ class AsyncClient:
         twin.connection = self.connection.with_timeout(timeout_s)
         return twin
 
-    async def close(self) -> None:
-        """Close the channels; calls under way fail."""
-        for channel in self._channels.values():
-            await channel.close()
+    async def close(self, grace_s: float | None = None) -> None:
+        """Close the channels; calls under way fail, after ``grace_s`` seconds where it is given."""
+        await asyncio.gather(*(channel.close(grace_s) for channel in self._channels.values()))
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -112,12 +130,18 @@ class AsyncClient:
     async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
-    async def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
-        """Send one request; what the helpers do."""
+    async def call(
+        self,
+        operation: Operation[P, Response],
+        request: ProtoMessage,
+        *,
+        key: str | None = None,
+    ) -> Response:
+        """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
         try:
             response: Response = await getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s
+                request, timeout=self.connection.timeout_s, metadata=bearer(key)
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
@@ -126,12 +150,22 @@ class AsyncClient:
     # Documents and search
     create_collection = _Bound(knowledge.create_collection)
     get_collection = _Bound(knowledge.get_collection)
+    list_collections = _Bound(knowledge.list_collections)
+    update_collection = _Bound(knowledge.update_collection)
     delete_collection = _Bound(knowledge.delete_collection)
     upsert_documents = _Bound(knowledge.upsert_documents)
     get_document = _Bound(knowledge.get_document)
     list_documents = _Bound(knowledge.list_documents)
     delete_documents = _Bound(knowledge.delete_documents)
+    open_document_part = _Bound(knowledge.open_document_part)
     search = _Bound(knowledge.search)
+    list_recipes = _Bound(knowledge.list_recipes)
+    # Embedding spaces
+    start_reembed = _Bound(spaces.start_reembed)
+    switch_embedding = _Bound(spaces.switch_embedding)
+    backfill_embeddings = _Bound(spaces.backfill_embeddings)
+    calibrate = _Bound(spaces.calibrate)
+    get_calibration = _Bound(spaces.get_calibration)
     # Memory
     append_turn = _Bound(memories.append_turn)
     load_memory = _Bound(memories.load_memory)
@@ -146,10 +180,30 @@ class AsyncClient:
     get_summary = _Bound(memories.get_summary)
     record_reading = _Bound(memories.record_reading)
     similar_readings = _Bound(memories.similar_readings)
+    # What was said
+    list_turns = _Bound(turns.list_turns)
+    search_turns = _Bound(turns.search_turns)
+    delete_turn = _Bound(turns.delete_turn)
+    get_position = _Bound(turns.get_position)
+    list_sessions = _Bound(turns.list_sessions)
+    list_users = _Bound(turns.list_users)
+    erase_user_memory = _Bound(turns.erase_user_memory)
+    erase_session_memory = _Bound(turns.erase_session_memory)
+    # Upkeep of memory
+    correct_episode = _Bound(upkeep.correct_episode)
+    delete_episode = _Bound(upkeep.delete_episode)
+    refresh_summary = _Bound(upkeep.refresh_summary)
+    list_readings = _Bound(upkeep.list_readings)
+    reading_feedback = _Bound(upkeep.reading_feedback)
+    delete_reading = _Bound(upkeep.delete_reading)
+    get_usage = _Bound(upkeep.get_usage)
+    get_settings = _Bound(upkeep.get_settings)
+    update_settings = _Bound(upkeep.update_settings)
     # Chat
     chat = _Bound(chats.chat)
     build_context = _Bound(chats.build_context)
     get_run = _Bound(chats.get_run)
+    list_runs = _Bound(chats.list_runs)
     submit_feedback = _Bound(chats.submit_feedback)
     erase_user = _Bound(chats.erase_user)
     erase_session = _Bound(chats.erase_session)
@@ -157,6 +211,15 @@ class AsyncClient:
     embed = _Bound(models.embed)
     rerank = _Bound(models.rerank)
     list_models = _Bound(models.list_models)
+    # Jobs
+    get_memory_job = _Bound(background.get_memory_job)
+    list_memory_jobs = _Bound(background.list_memory_jobs)
+    cancel_memory_job = _Bound(background.cancel_memory_job)
+    replay_memory_job = _Bound(background.replay_memory_job)
+    get_retriever_job = _Bound(background.get_retriever_job)
+    list_retriever_jobs = _Bound(background.list_retriever_jobs)
+    cancel_retriever_job = _Bound(background.cancel_retriever_job)
+    replay_retriever_job = _Bound(background.replay_retriever_job)
 
     def stream_chat(
         self, asked: orchestrator.ChatInput, *, request_id: str | None = None
@@ -165,6 +228,43 @@ class AsyncClient:
         request = chats.stream_chat(asked, request_id=request_id)
         timeout_s = self.connection.stream_timeout_s
         return AsyncChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+
+    async def export_user(self, user_id: str) -> AsyncIterator[str]:
+        """Everything stored about a user as JSON lines, in a stable order, as they arrive."""
+        request = memory.ExportUserRequest(user_id=user_id)
+        async with aclosing(_read(self.memory.ExportUser(request, timeout=self._stream_s))) as read:
+            async for message in read:
+                for line in message.lines:
+                    yield line
+
+    async def import_user(
+        self, user_id: str, lines: Iterable[str], *, request_id: str | None = None
+    ) -> memory.ImportUserResponse:
+        """Take the lines of an export; what exists already stays as it is. All or nothing."""
+        messages = background.import_messages(user_id, lines, request_id)
+        try:
+            return await self.memory.ImportUser(messages, timeout=self._stream_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def watch_memory_job(self, job_id: str) -> AsyncIterator[common_pb2.Job]:
+        """A job of the memory service at every change, until it has ended."""
+        request = memory.WatchJobRequest(job_id=job_id)
+        async with aclosing(_read(self.memory.WatchJob(request, timeout=self._stream_s))) as read:
+            async for message in read:
+                yield message.job
+
+    async def watch_retriever_job(self, job_id: str) -> AsyncIterator[common_pb2.Job]:
+        """A job of the retriever at every change, until it has ended."""
+        request = retriever.WatchJobRequest(job_id=job_id)
+        call = self.retriever.WatchJob(request, timeout=self._stream_s)
+        async with aclosing(_read(call)) as read:
+            async for message in read:
+                yield message.job
+
+    @property
+    def _stream_s(self) -> float:
+        return self.connection.stream_timeout_s
 
     async def wait_job(
         self,
@@ -202,16 +302,11 @@ class AsyncChatStream:
         """The whole answer, once ``completed`` has arrived."""
 
     async def __aiter__(self) -> AsyncIterator[orchestrator.ChatEvent]:
-        try:
-            async for message in self._call:
+        async with aclosing(_read(self._call)) as read:
+            async for message in read:
                 if message.event.WhichOneof("event") == "completed":
                     self.response = message.event.completed.response
                 yield message.event
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
-        finally:
-            # Leaving a loop early does not end a gRPC call by itself.
-            self._call.cancel()
 
     async def __aenter__(self) -> AsyncChatStream:
         return self
@@ -222,6 +317,18 @@ class AsyncChatStream:
     def cancel(self) -> None:
         """End the call; the service stops working on it."""
         self._call.cancel()
+
+
+async def _read(call: Any) -> AsyncGenerator[Any, None]:
+    """The messages of a stream, with typed errors."""
+    try:
+        async for message in call:
+            yield message
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        # Leaving a loop early does not end a gRPC call by itself.
+        call.cancel()
 
 
 def _stub(make: Callable[[Any], Any], channel: grpc.aio.Channel) -> Any:
@@ -255,7 +362,7 @@ class _Defaults:
         return grpc.aio.ClientCallDetails(
             method=details.method,
             timeout=timeout_s if details.timeout is None else details.timeout,
-            metadata=grpc.aio.Metadata(*(details.metadata or ()), *own.metadata(request)),
+            metadata=grpc.aio.Metadata(*own.metadata(request, details.metadata or ())),
             credentials=details.credentials,
             wait_for_ready=details.wait_for_ready,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,14 +15,25 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection
+from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
 from nianlun.errors import from_rpc_error
+from nianlun.memory.v1 import memory_pb2 as memory
 from nianlun.memory.v1.memory_pb2_grpc import MemoryServiceStub
-from nianlun.operations import chats, knowledge, memories, models
+from nianlun.operations import (
+    background,
+    chats,
+    knowledge,
+    memories,
+    models,
+    spaces,
+    turns,
+    upkeep,
+)
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
 from nianlun.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1.retriever_pb2_grpc import RetrieverServiceStub
 
 P = ParamSpec("P")
@@ -50,8 +61,9 @@ class _Bound(Generic[P, Response]):
 class Client:
     """Calls the four services. Thread-safe. Use as a context manager, or ``close`` it.
 
-    Every call raises ``nianlun.errors.NianlunError`` when it fails. Helpers cover the main jobs;
-    the generated stubs (``client.memory``, ``client.retriever``, ...) cover everything.
+    There is a method for every RPC; each raises ``nianlun.errors.NianlunError`` when it fails.
+    The generated stubs (``client.memory``, ``client.retriever``, ...) carry the same key, deadline
+    and retries for requests that are built by hand; they raise ``grpc.RpcError``.
 
     Args:
         target: one address for all services, or a mapping of service to address; the environment
@@ -118,12 +130,18 @@ class Client:
     ) -> None:
         self.close()
 
-    def call(self, operation: Operation[P, Response], request: ProtoMessage) -> Response:
-        """Send one request; what the helpers do."""
+    def call(
+        self,
+        operation: Operation[P, Response],
+        request: ProtoMessage,
+        *,
+        key: str | None = None,
+    ) -> Response:
+        """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
         try:
             response: Response = getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s
+                request, timeout=self.connection.timeout_s, metadata=bearer(key)
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
@@ -132,12 +150,22 @@ class Client:
     # Documents and search
     create_collection = _Bound(knowledge.create_collection)
     get_collection = _Bound(knowledge.get_collection)
+    list_collections = _Bound(knowledge.list_collections)
+    update_collection = _Bound(knowledge.update_collection)
     delete_collection = _Bound(knowledge.delete_collection)
     upsert_documents = _Bound(knowledge.upsert_documents)
     get_document = _Bound(knowledge.get_document)
     list_documents = _Bound(knowledge.list_documents)
     delete_documents = _Bound(knowledge.delete_documents)
+    open_document_part = _Bound(knowledge.open_document_part)
     search = _Bound(knowledge.search)
+    list_recipes = _Bound(knowledge.list_recipes)
+    # Embedding spaces
+    start_reembed = _Bound(spaces.start_reembed)
+    switch_embedding = _Bound(spaces.switch_embedding)
+    backfill_embeddings = _Bound(spaces.backfill_embeddings)
+    calibrate = _Bound(spaces.calibrate)
+    get_calibration = _Bound(spaces.get_calibration)
     # Memory
     append_turn = _Bound(memories.append_turn)
     load_memory = _Bound(memories.load_memory)
@@ -152,10 +180,30 @@ class Client:
     get_summary = _Bound(memories.get_summary)
     record_reading = _Bound(memories.record_reading)
     similar_readings = _Bound(memories.similar_readings)
+    # What was said
+    list_turns = _Bound(turns.list_turns)
+    search_turns = _Bound(turns.search_turns)
+    delete_turn = _Bound(turns.delete_turn)
+    get_position = _Bound(turns.get_position)
+    list_sessions = _Bound(turns.list_sessions)
+    list_users = _Bound(turns.list_users)
+    erase_user_memory = _Bound(turns.erase_user_memory)
+    erase_session_memory = _Bound(turns.erase_session_memory)
+    # Upkeep of memory
+    correct_episode = _Bound(upkeep.correct_episode)
+    delete_episode = _Bound(upkeep.delete_episode)
+    refresh_summary = _Bound(upkeep.refresh_summary)
+    list_readings = _Bound(upkeep.list_readings)
+    reading_feedback = _Bound(upkeep.reading_feedback)
+    delete_reading = _Bound(upkeep.delete_reading)
+    get_usage = _Bound(upkeep.get_usage)
+    get_settings = _Bound(upkeep.get_settings)
+    update_settings = _Bound(upkeep.update_settings)
     # Chat
     chat = _Bound(chats.chat)
     build_context = _Bound(chats.build_context)
     get_run = _Bound(chats.get_run)
+    list_runs = _Bound(chats.list_runs)
     submit_feedback = _Bound(chats.submit_feedback)
     erase_user = _Bound(chats.erase_user)
     erase_session = _Bound(chats.erase_session)
@@ -163,6 +211,15 @@ class Client:
     embed = _Bound(models.embed)
     rerank = _Bound(models.rerank)
     list_models = _Bound(models.list_models)
+    # Jobs
+    get_memory_job = _Bound(background.get_memory_job)
+    list_memory_jobs = _Bound(background.list_memory_jobs)
+    cancel_memory_job = _Bound(background.cancel_memory_job)
+    replay_memory_job = _Bound(background.replay_memory_job)
+    get_retriever_job = _Bound(background.get_retriever_job)
+    list_retriever_jobs = _Bound(background.list_retriever_jobs)
+    cancel_retriever_job = _Bound(background.cancel_retriever_job)
+    replay_retriever_job = _Bound(background.replay_retriever_job)
 
     def stream_chat(
         self, asked: orchestrator.ChatInput, *, request_id: str | None = None
@@ -171,6 +228,38 @@ class Client:
         request = chats.stream_chat(asked, request_id=request_id)
         timeout_s = self.connection.stream_timeout_s
         return ChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+
+    def export_user(self, user_id: str) -> Iterator[str]:
+        """Everything stored about a user as JSON lines, in a stable order, as they arrive."""
+        request = memory.ExportUserRequest(user_id=user_id)
+        for message in _read(self.memory.ExportUser(request, timeout=self._stream_s)):
+            yield from message.lines
+
+    def import_user(
+        self, user_id: str, lines: Iterable[str], *, request_id: str | None = None
+    ) -> memory.ImportUserResponse:
+        """Take the lines of an export; what exists already stays as it is. All or nothing."""
+        messages = background.import_messages(user_id, lines, request_id)
+        try:
+            return self.memory.ImportUser(messages, timeout=self._stream_s)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    def watch_memory_job(self, job_id: str) -> Iterator[common_pb2.Job]:
+        """A job of the memory service at every change, until it has ended."""
+        request = memory.WatchJobRequest(job_id=job_id)
+        for message in _read(self.memory.WatchJob(request, timeout=self._stream_s)):
+            yield message.job
+
+    def watch_retriever_job(self, job_id: str) -> Iterator[common_pb2.Job]:
+        """A job of the retriever at every change, until it has ended."""
+        request = retriever.WatchJobRequest(job_id=job_id)
+        for message in _read(self.retriever.WatchJob(request, timeout=self._stream_s)):
+            yield message.job
+
+    @property
+    def _stream_s(self) -> float:
+        return self.connection.stream_timeout_s
 
     def wait_job(
         self,
@@ -208,16 +297,10 @@ class ChatStream:
         """The whole answer, once ``completed`` has arrived."""
 
     def __iter__(self) -> Iterator[orchestrator.ChatEvent]:
-        try:
-            for message in self._call:
-                if message.event.WhichOneof("event") == "completed":
-                    self.response = message.event.completed.response
-                yield message.event
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        finally:
-            # Leaving a loop early does not end a gRPC call by itself.
-            self._call.cancel()
+        for message in _read(self._call):
+            if message.event.WhichOneof("event") == "completed":
+                self.response = message.event.completed.response
+            yield message.event
 
     def __enter__(self) -> ChatStream:
         return self
@@ -228,6 +311,17 @@ class ChatStream:
     def cancel(self) -> None:
         """End the call; the service stops working on it."""
         self._call.cancel()
+
+
+def _read(call: Any) -> Iterator[Any]:
+    """The messages of a stream, with typed errors."""
+    try:
+        yield from call
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        # Leaving a loop early does not end a gRPC call by itself.
+        call.cancel()
 
 
 def _channel(connection: Connection, service: str) -> grpc.Channel:
@@ -279,7 +373,7 @@ class _Defaults(
         return _Details(
             method=details.method,
             timeout=timeout_s if details.timeout is None else details.timeout,
-            metadata=(*(details.metadata or ()), *self._connection.metadata(request)),
+            metadata=tuple(self._connection.metadata(request, details.metadata or ())),
             credentials=details.credentials,
             wait_for_ready=details.wait_for_ready,
             compression=details.compression,

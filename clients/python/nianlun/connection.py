@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,18 @@ class Connection:
         """The same with another deadline, in seconds, for unary calls and chats."""
         return replace(self, timeout_s=timeout_s, stream_timeout_s=timeout_s)
 
-    def metadata(self, request: ProtoMessage | None = None) -> list[tuple[str, str]]:
-        """What a call carries; its request id is that of the request, where it has one."""
+    def metadata(
+        self, request: ProtoMessage | None = None, given: Iterable[tuple[str, Any]] = ()
+    ) -> list[tuple[str, Any]]:
+        """What a call carries: what is ``given`` for it, a request id (that of the request, where
+        it has one) and the key, unless the call has a key of its own.
+        """
+        found = list(given)
+        names = {name.lower() for name, _value in found}
         request_id = getattr(request, "request_id", "") or new_request_id()
-        found = []
-        if request_id.isascii() and request_id.isprintable():
+        if "x-request-id" not in names and request_id.isascii() and request_id.isprintable():
             found.append(("x-request-id", request_id))
-        if self.key:
+        if self.key and "authorization" not in names:
             found.append(("authorization", f"Bearer {self.key}"))
         return found
 
@@ -117,3 +122,8 @@ class Connection:
     def uri(self, service: str) -> str:
         """The name to resolve for a service."""
         return transport.target_uri(self.targets[service])
+
+
+def bearer(key: str | None) -> tuple[tuple[str, str], ...] | None:
+    """The metadata of a call with a key of its own; None for the connection's."""
+    return None if key is None else (("authorization", f"Bearer {key}"),)

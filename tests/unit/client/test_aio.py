@@ -11,6 +11,7 @@ from nianlun import AsyncClient, JobFailedError, chat_input
 from nianlun.common.v1 import common_pb2
 from nianlun.errors import InvalidArgumentError
 from nianlun.memory.v1 import memory_pb2
+from nianlun.operations import memories
 from tests.unit.client.conftest import Seen
 
 
@@ -26,6 +27,16 @@ async def test_a_call_carries_key_request_id_and_deadline(client: AsyncClient, s
     assert [each["x-request-id"] for each in seen.metadata] == ["r-1", "r-2"]
     assert all(each["authorization"] == "Bearer nl_test" for each in seen.metadata)
     assert all(20 < each < 31 for each in seen.remaining_s)
+
+
+async def test_a_call_may_have_a_key_of_its_own(client: AsyncClient, seen: Seen) -> None:
+    request = memory_pb2.AppendTurnRequest(request_id="r-3")
+    await client.call(memories.append_turn, request, key="nl_other")
+    await client.call(memories.append_turn, request)
+    assert [each["authorization"] for each in seen.metadata] == [
+        "Bearer nl_other",
+        "Bearer nl_test",
+    ]
 
 
 async def test_errors_are_typed(client: AsyncClient) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from google.protobuf.message import Message as ProtoMessage
 
 from nianlun.operations.core import operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
-from nianlun.values import new_request_id, timestamp
+from nianlun.values import Plain, new_request_id, timestamp, value_map
 
 
 def chat_input(
@@ -32,11 +32,21 @@ def chat_input(
     event_time: datetime | None = None,
     at_least_position: str = "",
     keep_prompt: bool = False,
+    metadata_equals: Mapping[str, Plain] | None = None,
+    document_title: str = "",
+    use_tools: bool | None = None,
+    response_schema: str = "",
+    history: Sequence[orchestrator.HistoryMessage] = (),
+    generation: orchestrator.Generation | None = None,
 ) -> orchestrator.ChatInput:
-    """What the user says, and what the answer may draw on. For more, set fields of the message."""
+    """What the user says, and what the answer may draw on: the fields of ``ChatInput``."""
     scope = None
-    if collection_id:
-        scope = orchestrator.Scope(collection_id=collection_id, document_ids=document_ids)
+    if collection_id or document_ids or metadata_equals:
+        scope = orchestrator.Scope(
+            collection_id=collection_id,
+            document_ids=document_ids,
+            metadata_equals=value_map(metadata_equals),
+        )
     return orchestrator.ChatInput(
         user_id=user_id,
         session_id=session_id,
@@ -55,6 +65,11 @@ def chat_input(
         event_time=timestamp(event_time),
         at_least_position=at_least_position,
         keep_prompt=keep_prompt,
+        document_title=document_title,
+        use_tools=use_tools,
+        response_schema=response_schema,
+        history=history,
+        generation=generation,
     )
 
 
@@ -86,6 +101,25 @@ def get_run(
     """A run with its steps; its events and prompt on request."""
     return orchestrator.GetRunRequest(
         run_id=run_id, include_events=include_events, include_prompt=include_prompt
+    )
+
+
+@operation("orchestrator", "ListRuns", orchestrator.ListRunsResponse)
+def list_runs(
+    *,
+    user_id: str = "",
+    session_id: str = "",
+    states: Sequence[orchestrator.RunState.ValueType] = (),
+    page_size: int = 0,
+    page_token: str = "",
+) -> ProtoMessage:
+    """One page of runs, newest first; ``session_id`` needs ``user_id``."""
+    return orchestrator.ListRunsRequest(
+        user_id=user_id,
+        session_id=session_id,
+        states=states,
+        page_size=page_size,
+        page_token=page_token,
     )
 
 

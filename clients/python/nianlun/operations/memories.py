@@ -51,6 +51,7 @@ def load_memory(
     max_episodes: int = 0,
     exclude_session: bool = False,
     time_zone: str = "",
+    current_document_id: str = "",
 ) -> ProtoMessage:
     """What is known about a user that helps with ``query``, within a token budget."""
     return memory.LoadMemoryRequest(
@@ -64,6 +65,7 @@ def load_memory(
         max_episodes=max_episodes,
         exclude_session=exclude_session,
         time_zone=time_zone,
+        current_document_id=current_document_id,
     )
 
 
@@ -82,15 +84,17 @@ def list_facts(
     kind: memory.FactKind.ValueType = memory.FACT_KIND_UNSPECIFIED,
     attribute: str = "",
     as_of: datetime | None = None,
+    known_at: datetime | None = None,
     page_size: int = 0,
     page_token: str = "",
 ) -> ProtoMessage:
-    """One page of a user's profile; ``as_of`` shows what held at that time."""
+    """One page of a user's profile: what held at ``as_of``, as it was known at ``known_at``."""
     return memory.ListFactsRequest(
         user_id=user_id,
         kind=kind,
         attribute=attribute,
         as_of=timestamp(as_of),
+        known_at=timestamp(known_at),
         page_size=page_size,
         page_token=page_token,
     )
@@ -173,11 +177,26 @@ def fact_history(
 
 @operation("memory", "SearchEpisodes", memory.SearchEpisodesResponse)
 def search_episodes(
-    user_id: str, query: str, *, top_k: int = 0, session_id: str = "", ungated: bool = False
+    user_id: str,
+    query: str,
+    *,
+    top_k: int = 0,
+    session_id: str = "",
+    exclude_session_id: str = "",
+    from_time: datetime | None = None,
+    to_time: datetime | None = None,
+    ungated: bool = False,
 ) -> ProtoMessage:
     """Notes on earlier conversations that bear on ``query``."""
     return memory.SearchEpisodesRequest(
-        user_id=user_id, query=query, top_k=top_k, session_id=session_id, ungated=ungated
+        user_id=user_id,
+        query=query,
+        top_k=top_k,
+        session_id=session_id,
+        exclude_session_id=exclude_session_id,
+        from_time=timestamp(from_time),
+        to_time=timestamp(to_time),
+        ungated=ungated,
     )
 
 

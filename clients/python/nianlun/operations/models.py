@@ -17,23 +17,42 @@ def embed(
     query: bool = False,
     model: str = "",
     dimensions: int | None = None,
+    kinds: Sequence[embedder.VectorKind.ValueType] = (embedder.VECTOR_KIND_DENSE,),
+    truncate: embedder.TruncatePolicy.ValueType = embedder.TRUNCATE_POLICY_UNSPECIFIED,
+    max_tokens: int | None = None,
+    multi_vector_encoding: embedder.MultiVectorEncoding.ValueType = (
+        embedder.MULTI_VECTOR_ENCODING_UNSPECIFIED
+    ),
 ) -> ProtoMessage:
-    """Dense vectors of texts, in order; as search queries with ``query``, else as documents."""
+    """Vectors of texts, in order; as search queries with ``query``, else as documents.
+
+    A text that cannot be embedded has an ``error`` in its item; the others are served.
+    """
     return embedder.EmbedRequest(
         model=model,
         texts=texts,
         input_type=embedder.INPUT_TYPE_QUERY if query else embedder.INPUT_TYPE_DOCUMENT,
-        kinds=[embedder.VECTOR_KIND_DENSE],
+        kinds=kinds,
+        truncate=truncate,
+        max_tokens=max_tokens,
+        multi_vector_encoding=multi_vector_encoding,
         dimensions=dimensions,
     )
 
 
 @operation("embedder", "Rerank", embedder.RerankResponse)
 def rerank(
-    query: str, documents: Sequence[str], *, top_n: int = 0, model: str = ""
+    query: str,
+    documents: Sequence[str],
+    *,
+    top_n: int = 0,
+    model: str = "",
+    budget: embedder.RerankBudget | None = None,
 ) -> ProtoMessage:
     """Score documents against a query, best first, in [0, 1]."""
-    return embedder.RerankRequest(model=model, query=query, documents=documents, top_n=top_n)
+    return embedder.RerankRequest(
+        model=model, query=query, documents=documents, top_n=top_n, budget=budget
+    )
 
 
 @operation("embedder", "ListModels", embedder.ListModelsResponse)
