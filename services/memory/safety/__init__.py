@@ -1,8 +1,9 @@
 """Safety of stored text: personal data out, instructions recognised, own blocks not mined."""
 
+from services.memory.safety.followable import may_be_followed
 from services.memory.safety.injection import is_injection
 from services.memory.safety.mineable import mineable
 from services.memory.safety.pii import Redaction, redact
 from services.memory.safety.sensitive import is_sensitive
 
-__all__ = ["Redaction", "is_injection", "is_sensitive", "mineable", "redact"]
+__all__ = ["Redaction", "is_injection", "is_sensitive", "may_be_followed", "mineable", "redact"]
