@@ -194,7 +194,7 @@ async def _snapshot(
     seen.position, seen.index_version = row["position"], row["index_version"]
     seen.time_zone = row["time_zone"]
     if Layer.PROFILE in query.layers:
-        known = [fact_store.fact_of(r) for r in await facts.fetchall()]
+        known = [profile.trusted(fact_store.fact_of(r)) for r in await facts.fetchall()]
         seen.facts = by_relevance(known, query.query)
     if Layer.SUMMARY in query.layers:
         found = [summary_store.summary_of(r) for r in await summaries.fetchall()]

@@ -11,11 +11,12 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactState
+from services.memory.safety import may_be_followed
 
 _ONE: Final = frozenset(
     [
@@ -112,13 +113,22 @@ def cardinality_of(attribute: str, wanted: Cardinality | None = None) -> Cardina
     return Cardinality.ONE if single else Cardinality.MANY
 
 
-def kind_of(attribute: str, wanted: FactKind) -> FactKind:
-    """Only attributes about answering are preferences: what else is said must not be followed."""
-    return (
-        FactKind.PREFERENCE
-        if attribute in _PREFERENCE
-        else (FactKind.FACT if wanted is FactKind.PREFERENCE and attribute in _LABELS else wanted)
-    )
+def kind_of(attribute: str, wanted: FactKind, *texts: str) -> FactKind:
+    """Only attributes about answering are preferences: what else is said must not be followed,
+    nor what touches more than the manner of answering (`texts`: value, statement)."""
+    if not may_be_followed(*texts):
+        return FactKind.FACT
+    if attribute in _PREFERENCE:
+        return FactKind.PREFERENCE
+    return FactKind.FACT if attribute in _LABELS else wanted
+
+
+def trusted(fact: Fact) -> Fact:
+    """`fact` as it may be loaded: a stored preference that may not be followed is a mere fact,
+    whoever put it there and whatever the rules were then."""
+    if fact.kind is FactKind.PREFERENCE and not may_be_followed(fact.value, fact.statement):
+        return replace(fact, kind=FactKind.FACT)
+    return fact
 
 
 def opposite(attribute: str) -> str | None:

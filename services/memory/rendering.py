@@ -15,6 +15,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from services.common.llm import estimate_tokens
+from services.memory import profile
 from services.memory.domain import (
     Episode,
     Fact,
@@ -183,7 +184,11 @@ def sections(
     zone: ZoneInfo,
     language: str,
 ) -> list[Section]:
-    """Everything loaded as sections, in prompt order: follow first, then reference."""
+    """Everything loaded as sections, in prompt order: follow first, then reference.
+
+    Whatever was stored as a preference, and by whom: only what may be followed stands there.
+    """
+    facts = [profile.trusted(f) for f in facts]
     preferences = tuple(fact_line(f, zone) for f in facts if f.kind is FactKind.PREFERENCE)
     others = tuple(fact_line(f, zone) for f in facts if f.kind is FactKind.FACT)
     return [

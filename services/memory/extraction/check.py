@@ -84,7 +84,7 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
     wanted = FactKind.PREFERENCE if item.get("kind") == "preference" else FactKind.FACT
     cardinality = item.get("cardinality")
     return Candidate(
-        kind=profile.kind_of(attribute, wanted),
+        kind=profile.kind_of(attribute, wanted, value, statement),
         attribute=attribute,
         value=value,
         statement=statement,

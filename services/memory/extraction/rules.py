@@ -127,11 +127,12 @@ def _candidate(
     if not value or len(value) > 200 or voice.is_deictic(value):
         return None
     attribute = profile.attribute_key(found.attribute)
+    statement = profile.statement_of(attribute, value, language)
     return Candidate(
-        kind=profile.kind_of(attribute, found.kind),
+        kind=profile.kind_of(attribute, found.kind, value, statement),
         attribute=attribute,
         value=value,
-        statement=profile.statement_of(attribute, value, language),
+        statement=statement,
         quote=clause,
         turn_id=turn.turn_id,
         session_id=turn.session_id,

@@ -31,6 +31,19 @@ _LANG: Final = r"(?P<v>English|Chinese|Mandarin|Cantonese|Japanese|French|German
 _BRIEF: Final = r"(?P<v>short|brief|concise|terse|to the point|succinct|compact|detailed|long|thorough|in depth|verbose|one sentence)"
 
 
+_MANNER: Final = r"(?:bullet points|tables|emojis?|code examples|examples|links|citations|sources|markdown|headings|plain (?:english|language|text)|formal language|simple words)"
+_STYLE: Final = rf"[^.,;!?\n]{{0,40}}?\b(?:answer(?:s|ing)?|repl(?:y|ies)|responses?|{_MANNER}|bullet points?|tables?|code|headings?|apologi[sz]\w*|jargon|small talk|formal|filler)\b[^.,;!?\n]{{0,30}}"
+# Without one of these "please give me an example" is a request for once, not a wish for good.
+_STANDING: Final = (
+    r"(?:from now on|in (?:the )?future|always|every time|whenever you answer|going forward)"
+)
+# A wish that only points to something that is not in it ("the way I like") says nothing later.
+_POINTS_AWAY_EN: Final = re.compile(
+    r"\b(?:the way i|how i|as i|what i|like (?:before|last time|that|this)|as (?:before|usual|always)|appropriately|properly|(?:this|that|these|those) (?:\w+ )?(?:code|text|question|table|answer|list|file))\b",
+    re.IGNORECASE,
+)
+
+
 # What may stand before a wish about answers: whoever is told of it, it is the assistant that is asked.
 _ASKING: Final = re.compile(
     r"^(?:(?:please|pls|kindly|from now on|in (?:the )?future|always|every time|can you|could you|would you|will you|you should|you can|you must|you may"
@@ -139,7 +152,9 @@ def rules() -> Sequence[Rule]:
         (r"\b(?:answer|reply|respond) (?:briefly|concisely|shortly|succinctly)\b", Found("answer_length", "brief", kind=pref, cardinality=one)),
         (r"\bcall me (?P<v>[^\W\d_][\w'-]*(?: (?-i:[A-Z])[\w'-]*)?)(?=\s*(?:$|[.,;!?\n]|please\b|instead\b|from now on|for short))", _named("call_me")),
         (r"\b(?:i go by|people call me|everyone calls me|my friends call me)\s+(?P<v>[^\W\d_][\w'-]*)(?=\s*(?:$|[.,;!?\n]))", _named("call_me")),
-        (r"^(?:please |from now on,? |always |in future,? )*(?P<v>(?:(?:please|always|never|don['’]?t|do not|avoid|stop|use|include)\b)[^.,;!?\n]{0,40}\b(?:answers?|repl(?:y|ies)|responses?|bullet points?|tables?|emojis?|code examples?|examples?|links?|citations?|sources|markdown|headings?|apologi[sz]\w*|jargon|small talk|formal language)\b[^.,;!?\n]{0,30})$", Found("instruction", kind=pref)),
+        (rf"^(?:please |{_STANDING},? )*(?P<v>(?:{_STANDING},? )?(?:never|don['’]?t|do not|avoid|stop|skip|no)\b{_STYLE})$", _wish),
+        (rf"^(?:please |and )*(?P<v>{_STANDING},? (?:please )?\w+{_STYLE})$", _wish),
+        (rf"^(?:please )?(?P<v>(?:use|include|add|give|provide)(?: more| some| short)? {_MANNER})(?: in (?:your|the|all|every) (?:answers?|replies|responses?))?(?: please)?$", Found("instruction", kind=pref)),
     ]  # fmt: skip
     plain: list[_Entry] = [
         # Who the user is.
@@ -183,6 +198,19 @@ def rules() -> Sequence[Rule]:
         *(Rule(re.compile(p, re.IGNORECASE), make, greeted=True) for p, make in greeting),
         *(Rule(re.compile(p, re.IGNORECASE), make) for p, make in plain),
     )
+
+
+def _wish(match: re.Match[str]) -> Made:
+    said = match["v"]
+    manner = re.sub(
+        rf"\b(?:{_STANDING}|please|answer|reply|respond|my|the|all|every|questions?|me|to|your|answers)\b|\W",
+        "",
+        said,
+        flags=re.IGNORECASE,
+    )
+    if not manner or _POINTS_AWAY_EN.search(said):
+        return None
+    return Found("instruction", kind=FactKind.PREFERENCE)
 
 
 def _no_longer_likes(match: re.Match[str]) -> Made:

@@ -39,6 +39,17 @@ _WHEN: Final = re.compile(
 _LANG: Final = r"(?P<v>中文|英文|英语|汉语|普通话|粤语|日语|日文|法语|德语|韩语|西班牙语|俄语|文言文|简体中文|繁体中文)"
 
 
+_STYLE: Final = rf"[^，。！？\n]{{0,16}}?(?:{_ABOUT}|表格|列表|要点|表情|emoji|代码|例子|举例|链接|出处|引用|来源|格式|语气|敬语|客套|寒暄|道歉)[^，。！？\n]{{0,16}}"
+# Without one of these "请帮我看看这段代码" is a request for once, not a wish for good.
+_STANDING: Final = (
+    r"(?:以后|今后|从现在(?:起|开始)|从今以后|往后|每次|每回|总是|永远|一律|一直|务必都?|都要?)"
+)
+# A wish that only points to something that is not in it ("the way I like") says nothing later.
+_POINTS_AWAY: Final = re.compile(
+    r"我喜欢|我想要|我习惯|我需要|合适|适当|(?:像|按照?|跟|和|同)?(?:以前|之前|上次|上回|刚才|刚刚|上面|前面|平时|往常|老样子)|这样|那样|这种|那种|这个|那个|这段|那段|下面|以下|如下"
+)
+
+
 # What may stand before a wish about answers.
 _ASKING: Final = re.compile(
     r"^(?:以后|今后|从现在(?:起|开始)|从今以后|请|请你|麻烦你?|希望你?|我希望你?|我想让你|我想要你?|我想|我要|我更?喜欢|我喜欢你?|我偏好|我习惯|我要求你?|你|您|可以|能不能|能|可不可以|尽量|一律"
@@ -135,7 +146,8 @@ def rules() -> Sequence[Rule]:
         (rf"{_ABOUT}(?:我|问题)?(?:的时候|时)?(?:请|都|要|尽量|最好|希望|可以|能|就|得|必须|务必)*(?:保持|写得?|得|说得?)?{_BRIEF}", Found("answer_length", kind=pref, cardinality=one)),
         (rf"(?:请|麻烦|希望你?|以后|今后|尽量|要|想要|喜欢|偏好|更喜欢|用|以){_BRIEF}(?:地|的|直接的?)?(?:话|语言|句子|文字|方式)?(?:来|跟我|给我)?(?:{_ABOUT})", Found("answer_length", kind=pref, cardinality=one)),
         (rf"{_ABOUT}(?:请|都|要|尽量|最好|希望|可以)*(?P<v>直接|正式|口语化|幽默|温柔|严肃|专业|通俗|委婉|客气)(?:一点|一些|点|些)?", Found("answer_tone", kind=pref, cardinality=one)),
-        (rf"^(?P<v>(?:请|以后|今后|希望你|麻烦你?|记得)?(?:以后|今后|每次)?(?:不要|别|不用|务必|请|都|要)[^，。！？\n]{{0,16}}(?:{_ABOUT}|表格|列表|要点|表情|emoji|代码|例子|链接|出处|引用|格式|语气|敬语|客套|寒暄|道歉)[^，。！？\n]{{0,16}})$", Found("instruction", kind=pref)),
+        (rf"^(?P<v>(?:请|希望你?|麻烦你?|记得|记住|{_STANDING}|{_ABOUT}(?:我|问题)?(?:时|的时候|里|中)?)*(?:不要再?|别再?|不用|不必|不准|不许|少|避免){_STYLE})$", Found("instruction", kind=pref)),
+        (rf"^(?P<v>(?:请|希望你?|麻烦你?|记得|记住|你)*{_STANDING}{_STYLE})$", _standing_wish),
     ]  # fmt: skip
     addressed: list[_Entry] = [
         (r"(?:叫我|称呼我(?:为)?|喊我)(?!做|去|来|起|干|吃|给|的|过|回|加|怎么|什么)(?P<v>[^，。！？,;；!?\n]{1,12}?)(?:就行|就好|就可以|吧|即可)?" + _END, Found("call_me", kind=pref, cardinality=one)),
@@ -199,6 +211,16 @@ def rules() -> Sequence[Rule]:
         *(Rule(re.compile(p, re.IGNORECASE), make, subjectless=True) for p, make in subjectless),
         *(Rule(re.compile(p, re.IGNORECASE), make, continues=True) for p, make in continuing),
     )
+
+
+def _standing_wish(match: re.Match[str]) -> Made:
+    said = match["v"]
+    manner = re.sub(
+        rf"{_STANDING}|{_ABOUT}|请|希望|麻烦|记得|记住|[你我都要来的了地得]|问题|给|一下", "", said
+    )
+    if not manner or _POINTS_AWAY.search(said):
+        return None
+    return Found("instruction", kind=FactKind.PREFERENCE)
 
 
 def _left(match: re.Match[str]) -> Made:

@@ -53,7 +53,7 @@ _PATTERNS: Final = tuple(
         # Ignore + whose + instructions.
         rf"\b{_EN_ACT}\b[^.!?\n]{{0,30}}?\b{_EN_OWN}\b[^.!?\n]{{0,40}}?\b{_EN_OBJECT}\b",
         rf"\b{_EN_ACT_PLAIN}\b[^.!?\n]{{0,20}}?\b{_EN_EVERY}(?: of)?(?: the| these| those| existing)? {_EN_OBJECT}\b(?!\s+(?:of|on|in|for|from|at|about)\b)",
-        rf"(?:{_ZH_LIFT})掉?(?:所有|一切|全部|任何)的?(?:限制|约束|规则)(?=$|[，。！？,.!?\n])",
+        rf"(?<!怎么)(?<!如何)(?<!怎样)(?<!能否){_ZH_LIFT}掉?(?:(?:之?前|以前|先前|此前|原有|原来|现有|既有|过去)的?)?(?:所有|一切|全部|任何)的?(?:(?:安全|道德|伦理|内容|审查|系统|既有|现有)的?)?(?:限制|约束|规则|规定|准则|指令|设定|防护|护栏|审查|过滤|审核|安全检查|检查机制)(?=$|[，。！？,.!?\n]|并|然后|直接|立刻|立即|马上|只)",
         r"\b(?:bypass|circumvent|disable|turn off|evade)\w*\s+(?:the\s+)?(?:content|safety|security|moderation|ethics?)\s+(?:filters?|checks?|rules?|guardrails?|protocols?|measures?)\b",
         rf"\b{_EN_ACT}\s+(?:everything|anything|all|what)\b[^.!?\n]{{0,20}}\b(?:above|before|previously|you were told|you have been told|i said before|prior)\b",
         rf"{_ZH_ACT}[^。！？\n]{{0,8}}?{_ZH_OWN}[^。！？\n]{{0,10}}?{_ZH_OBJECT}",
@@ -113,6 +113,8 @@ _BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{16,}={0,2}(?!
 _HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){16,}(?![0-9A-Za-z])")
 _BASE32: Final = re.compile(r"(?<![A-Za-z0-9=])[A-Z2-7]{24,}={0,6}(?![A-Za-z0-9=])")
 _ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+# Five letters or characters in a row that each stand alone.
+_SPACED_OUT: Final = re.compile(r"(?<!\w)\w(?:[^\w\n]{1,3}\w(?!\w)){4,}")
 _MAX_CHARACTERS: Final = 40_000
 
 
@@ -168,6 +170,18 @@ def _matches(text: str) -> bool:
     if any(p.search(squeezed) for p in _SQUEEZED):
         return True
     return any(p.search(squeezed.translate(_LEET)) for p in _SQUEEZED[:1])
+
+
+def unfolded(text: str) -> list[str]:
+    """`text` as it is read, and what is hidden in it: invisible letters, spaced-out letters,
+    encoded runs."""
+    text = text[:_MAX_CHARACTERS]
+    seen = _visible(text)
+    hidden = "".join(chr(ord(c) - 0xE0000) for c in text if "\U000e0020" <= c <= "\U000e007e")
+    out = [seen, *([hidden] if hidden else []), *(_visible(plain) for plain in _decoded(seen))]
+    if _SPACED_OUT.search(seen):
+        out.append(_squeezed(seen))
+    return out
 
 
 def is_injection(text: str) -> bool:

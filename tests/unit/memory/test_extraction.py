@@ -47,6 +47,32 @@ def test_rules(text: str, expected: set[tuple[str, str]]) -> None:
     assert {(c.attribute, c.value) for c in found} == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("请按我喜欢的方式回答", False),
+        ("请帮我看看这段代码", False),
+        ("请给我一个例子", False),
+        ("以后请回答我的问题", False),
+        ("以后按上次的格式回答", False),
+        ("请把这个改成表格", False),
+        ("以后请给出代码例子", True),
+        ("请不要在回答里用表格", True),
+        ("回答时不要用表情", True),
+        ("每次都举例", True),
+        ("Please answer the way I like", False),
+        ("Please give me an example", False),
+        ("Please answer my question", False),
+        ("Always include sources", True),
+        ("Please use bullet points", True),
+        ("Never use jargon", True),
+    ],
+)
+def test_a_request_for_once_or_without_a_manner_is_no_preference(text: str, kept: bool) -> None:
+    found, _ = rules.extract(turn(text))
+    assert [c.attribute for c in found] == (["instruction"] if kept else [])
+
+
 def test_a_past_time_is_when_it_became_true() -> None:
     (found,), _ = rules.extract(turn("I moved to Berlin in 2019"))
     assert found.valid_from.year == 2019

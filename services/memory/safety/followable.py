@@ -1,0 +1,39 @@
+# ruff: noqa: E501 - tables read better with one entry a line
+"""Which stored wishes may stand in the block that is to be followed.
+
+`is_injection` says whether a text is an attack, and has to let look-alikes pass; a list of attacks is
+never complete. What is followed is decided the other way round: a wish about answers that touches the
+rules of the system, obedience, secrets, addresses or commands is shown for reference, attack or not.
+A wrong refusal costs the place of one line, a wrong admission would hand the system over.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from services.memory.safety.injection import unfolded
+
+MAX_CHARACTERS: Final = 200
+
+_TOUCHES: Final = re.compile(
+    r"\b(?:instruct\w*|directive\w*|rules?|polic(?:y|ies)|guidelines?|guardrails?|restrict\w*|unrestricted|constraints?|prompts?|safety|safeguards?|secur\w+"
+    r"|filters?|filtering|moderat\w+|censor\w*|uncensored|unfiltered|ethic\w*|moral\w*|jailbr\w+|obey\w*|obedien\w+|comply|complies|compliance|disobey\w*|command\w*|execut\w+|without question"
+    r"|ignor\w+|disregard\w*|overrid\w+|bypass\w*|circumvent\w*|overrule\w*|(?<!not )(?<!n't )(?<!n’t )(?<!never )forget|developer mode|god mode|sudo|root|shell|rm -rf|curl|api|passwords?|credentials?|secrets?|tokens?|private keys?"
+    r"|forward|upload|exfiltrat\w+|leak\w*|transfer|pay(?! attention)|wire|purchase|click|visit|download|install|recommend\w*|promote\w*|advertis\w+|do anything now|hidden|secretly|silently|covertly|(?:not|n['’]t|never) (?:tell|inform|mention)|system|admin\w*|pretend|role-?play|act as|no limits?|without (?:any )?limits?)\b|https?:|www\.|\S@\S|\b[\w-]+\.(?:com|net|org|io|cn|ru|xyz|example|top|info|dev|app)\b"
+    r"|指令|规则|规定|准则|限制|约束|政策|安全|审查|审核|过滤|护栏|防护|提示词|提示语|设定|系统(?![地性化])|服从|听从|听命|听我的|听我指|遵从|照做|照办|无条件|执行|命令(?!语气|式|行)|越狱|道德|伦理"
+    r"|忽略|无视|绕过|绕开|推翻|跳过|解除|忘记|忘掉|违反|违背|密码|口令|密钥|令牌|凭证|凭据|隐私|泄露|发送|发给|发到|转发|上传|转账|汇款|付款|支付|购买|点击|访问|下载|安装|推荐|宣传|广告|网址|邮箱|管理员|开发者|假装|扮演|冒充|悄悄|偷偷|暗中|(?:不要|别|不许|不得)(?:告诉|告知|让)",
+    re.IGNORECASE,
+)
+
+
+def may_be_followed(*texts: str) -> bool:
+    """Whether a wish made of these texts may be shown as one to follow. Pure, no attack list."""
+    for text in texts:
+        if len(text) > MAX_CHARACTERS:
+            return False
+        forms = unfolded(text)
+        # More than one form: something was spelled so that eyes and rules pass over it.
+        if len(forms) > 1 or _TOUCHES.search(forms[0]) or _TOUCHES.search(forms[0][::-1]):
+            return False
+    return True
