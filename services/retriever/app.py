@@ -97,7 +97,7 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
 
 def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     """Tells the jobs who does what."""
-    # Only the tables' owner may build an index: without its DSN no job is queued that must fail.
+    # Only the table's owner may build an index: without its DSN no job is queued that must fail.
     promote_at = settings.promote_at if settings.maintenance_dsn else None
     backfiller = Backfiller(made.db, made.jobs, made.embedder, promote_at)
     ingester = Ingester(made.db, made.jobs, made.embedder, made.executor, promote_at)
