@@ -287,7 +287,7 @@ async def run(*, quick: bool, sizes: Sequence[int]) -> dict[str, Any]:
                 overrides={
                     "retriever": {
                         "worker_in_process": True,
-                        "maintenance_dsn": database.owner_dsn,
+                        "maintenance_dsn": database.role_dsn("maintenance"),
                         "statement_timeout_s": 600.0,
                         "index_memory_mb": 2_048,
                         "promote_at": 10**9,

@@ -45,11 +45,10 @@ class ChassisSettings(BaseSettings):
         default=None,
         ge=0,
         le=65535,
-        description="Port of the Prometheus endpoint of this process. Off when unset.",
+        description="Port of this process for Prometheus (/metrics) and probes (/healthz). Off when"
+        " unset.",
     )
-    metrics_host: str = Field(
-        default="127.0.0.1", description="Address the Prometheus endpoint binds."
-    )
+    metrics_host: str = Field(default="127.0.0.1", description="Address that port is bound to.")
     auth_cache_s: float = Field(
         default=30.0,
         ge=0,

@@ -1,4 +1,10 @@
-"""Traces (OTLP) and metrics (Prometheus). Both cost nothing until an endpoint is configured."""
+"""Traces (OTLP) and metrics (Prometheus). Both cost nothing until an endpoint is configured.
+
+What OpenTelemetry's semantic conventions have a name for bears that name: RPC spans and
+`rpc.server.call.duration`, model calls as `gen_ai.*`, the database pool as
+`db.client.connection.*`.
+In Prometheus a dot is an underscore and the unit a suffix. The rest begins with `nianlun_`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from services.common.monitor import MonitorServer, Ready
 from services.common.settings import ChassisSettings
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -20,7 +27,6 @@ class Metrics:
     """The metrics of one process, in a registry of their own."""
 
     registry: CollectorRegistry
-    rpcs: Counter
     rpc_seconds: Histogram
     rpcs_in_flight: Gauge
     jobs: Counter
@@ -33,11 +39,10 @@ class Metrics:
         registry = CollectorRegistry()
         return cls(
             registry=registry,
-            rpcs=Counter("nianlun_rpcs", "Finished RPCs.", ["rpc", "code"], registry=registry),
             rpc_seconds=Histogram(
-                "nianlun_rpc_seconds",
-                "Wall time of RPCs.",
-                ["rpc"],
+                "rpc_server_call_duration_seconds",
+                "Wall time of RPCs; its count is that of finished RPCs.",
+                ["rpc_system_name", "rpc_method", "rpc_response_status_code"],
                 buckets=_BUCKETS,
                 registry=registry,
             ),
@@ -70,6 +75,7 @@ class Telemetry:
         self.metrics = Metrics.create()
         self._settings = settings
         self._provider: TracerProvider | None = None
+        self._monitor: MonitorServer | None = None
         if processor is None and settings.otlp_endpoint:
             # Imported here: the exporter drags in a second gRPC stack that most runs never need.
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -84,16 +90,25 @@ class Telemetry:
             self._provider.get_tracer("nianlun") if self._provider else trace.NoOpTracer()
         )
 
-    def serve(self) -> None:
-        """Open the Prometheus endpoint where one is configured."""
-        if self._settings.metrics_port is not None:
-            start_http_server(
-                self._settings.metrics_port,
-                addr=self._settings.metrics_host,
-                registry=self.metrics.registry,
-            )
+    def serve(self, readiness: Ready) -> int | None:
+        """Open the monitoring port where one is configured: metrics, and readiness as HTTP.
+
+        Returns the port. Raises StartupError when it is taken.
+        """
+        if self._settings.metrics_port is None or self._monitor is not None:
+            return None
+        self._monitor = MonitorServer(
+            self._settings.metrics_host,
+            self._settings.metrics_port,
+            self.metrics.registry,
+            readiness,
+        )
+        return self._monitor.port
 
     def close(self) -> None:
-        """Flush spans and stop exporting."""
+        """Flush spans, stop exporting, give the port back."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
         if self._provider is not None:
             self._provider.shutdown()

@@ -66,7 +66,7 @@ class EmbedderApp:
         await self._fleet.start()
         for worker in self._fleet.workers:
             metrics.watch_queue(worker)
-        self._telemetry.serve()
+        self._telemetry.serve(self.readiness)
         self.readiness.add("models", self._fleet.ready)
         limits = RerankLimits(settings.rerank_max_pairs, settings.rerank_timeout_s)
         servicer = EmbedderServicer(self._fleet.catalogue, front, limits, self._telemetry.tracer)

@@ -34,7 +34,6 @@ def build(
     base: Mapping[str, str],
     addresses: Mapping[str, str],
     role_dsn: Callable[[str], str],
-    owner_dsn: str,
     service_key: str,
     log_format: str,
 ) -> dict[str, str]:
@@ -58,8 +57,7 @@ def build(
                 environment[f"{prefix}{target.upper()}_TARGET"] = addresses[target]
     for service in GRPC_SERVICES:
         environment[f"NIANLUN_{service.upper()}_DATABASE_DSN"] = role_dsn(service)
-    # Builds HNSW indexes: only a table's owner may. The one database here is the developer's own.
-    environment["NIANLUN_RETRIEVER_MAINTENANCE_DSN"] = owner_dsn
+    environment["NIANLUN_RETRIEVER_MAINTENANCE_DSN"] = role_dsn("maintenance")
     return environment
 
 

@@ -67,8 +67,7 @@ def run(home: Home, procfile: Path, terminal: bool) -> int:
         variables = environment.build(
             os.environ,
             addresses,
-            role_dsn=lambda service: postgres.dsn(user=f"nianlun_{service}"),
-            owner_dsn=postgres.dsn(),
+            role_dsn=lambda role: postgres.dsn(user=f"nianlun_{role}"),
             service_key=keys.service,
             log_format="console" if terminal and sys.stderr.isatty() else "json",
         )

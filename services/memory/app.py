@@ -105,6 +105,10 @@ class _WorkLoop:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    async def alive(self) -> str | None:
+        """None while it works, else why not."""
+        return "the worker has ended" if self._task is None or self._task.done() else None
+
     def start(self) -> None:
         """Begin to work."""
         self._task = asyncio.create_task(self._jobs.run_worker(self._stop), name="memory worker")
@@ -149,7 +153,7 @@ class MemoryApp:
         verifier = KeyVerifier(
             parts.db, cache_s=chassis.auth_cache_s, outage_s=chassis.auth_outage_s
         )
-        parts.telemetry.serve()
+        parts.telemetry.serve(parts.readiness)
         self._server = GrpcServer(
             self._settings,
             [
@@ -200,10 +204,11 @@ class WorkerApp:
         """Open and begin to work."""
         deps = await self._parts.open()
         self._parts.background(deps)
-        self._parts.telemetry.serve()
-        await self._parts.readiness.start([])
+        self._parts.telemetry.serve(self._parts.readiness)
         self._work = _WorkLoop(self._parts.jobs)
         self._work.start()
+        self._parts.readiness.add("worker", self._work.alive)
+        await self._parts.readiness.start([])
 
     async def stop(self) -> None:
         """Let running jobs finish, then close."""

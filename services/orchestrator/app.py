@@ -80,7 +80,7 @@ class OrchestratorApp:
 
     async def start(self) -> None:
         """Open the pool and the channels, serve, and work on background jobs."""
-        self._telemetry.serve()
+        self._telemetry.serve(self._readiness)
         await self._db.open()
         memory_stub = memory_pb2_grpc.MemoryServiceStub(self._channel(self._settings.memory_target))
         retriever_stub = retriever_pb2_grpc.RetrieverServiceStub(

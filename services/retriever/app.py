@@ -97,7 +97,7 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
 
 def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     """Tells the jobs who does what."""
-    # Only the tables' owner may build an index: without its DSN no job is queued that must fail.
+    # Only the table's owner may build an index: without its DSN no job is queued that must fail.
     promote_at = settings.promote_at if settings.maintenance_dsn else None
     backfiller = Backfiller(made.db, made.jobs, made.embedder, promote_at)
     ingester = Ingester(made.db, made.jobs, made.embedder, made.executor, promote_at)
@@ -157,7 +157,7 @@ class RetrieverApp:
             made.telemetry,
             scopes={f"{SERVICE}/{name}": "admin" for name in _ADMIN},
         )
-        made.telemetry.serve()
+        made.telemetry.serve(self.readiness)
         await self._server.start()
         if self._settings.worker_in_process:
             register_handlers(made, self._settings)
@@ -187,7 +187,10 @@ class RetrieverWorker:
         self._parts: Parts | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self.readiness = Readiness()
+        self.readiness = Readiness(
+            interval_s=settings.chassis.readiness_interval_s,
+            timeout_s=settings.chassis.readiness_timeout_s,
+        )
 
     async def start(self) -> None:
         """Opens the pool and begins to work."""
@@ -195,15 +198,21 @@ class RetrieverWorker:
         await made.db.open()
         self.readiness.add("database", made.db.ready)
         register_handlers(made, self._settings)
-        made.telemetry.serve()
+        made.telemetry.serve(self.readiness)
         self._task = asyncio.create_task(
             made.jobs.run_worker(self._stop, self._settings.worker_concurrency),
             name="retriever worker",
         )
+        self.readiness.add("worker", self._alive)
+        await self.readiness.start([])
+
+    async def _alive(self) -> str | None:
+        return "the worker has ended" if self._task is None or self._task.done() else None
 
     async def stop(self) -> None:
         """Lets running jobs finish for a while, then closes."""
         self._stop.set()
+        await self.readiness.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._parts is not None:

@@ -45,8 +45,8 @@ class RetrieverSettings(ServiceSettings):
     )
     maintenance_dsn: SecretStr | None = Field(
         None,
-        description="DSN of the tables' owner, for building HNSW indexes; without it all dense"
-        " searches stay exact.",
+        description="DSN of role nianlun_maintenance, which builds HNSW indexes; without it all"
+        " dense searches stay exact.",
     )
     index_memory_mb: int = Field(
         512, ge=64, description="maintenance_work_mem in MB while an HNSW index is built."

@@ -227,3 +227,36 @@ def test_i3_no_tenant_no_rows_and_no_writes(
     finally:
         for conn in connections.values():
             conn.close()
+
+
+def test_the_maintenance_role_owns_the_table_it_indexes_and_sees_no_row(
+    fresh_database: Database,
+) -> None:
+    owner_sql = "SELECT set_config('nianlun.tenant_id', 'a', false)"
+    row = "INSERT INTO retriever.vectors VALUES ('a', 'c', 'm', 1, '[1,0]')"
+    with fresh_database.connect("retriever") as conn:
+        conn.execute(owner_sql)
+        conn.execute(row)
+    with fresh_database.connect() as conn:
+        owned = conn.execute(
+            "SELECT oid::regclass::text AS name FROM pg_class WHERE relkind = 'r'"
+            " AND relowner = 'nianlun_maintenance'::regrole"
+        ).fetchall()
+        role = conn.execute(
+            "SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb FROM pg_roles"
+            " WHERE rolname = 'nianlun_maintenance'"
+        ).fetchone()
+    assert owned == [{"name": "retriever.vectors"}]
+    assert role is not None
+    assert not any(role.values())
+    with fresh_database.connect("maintenance") as conn:
+        conn.execute(
+            "CREATE INDEX CONCURRENTLY probe ON retriever.vectors"
+            " USING hnsw ((embedding::halfvec(2)) halfvec_ip_ops)"
+        )
+        conn.execute("DROP INDEX CONCURRENTLY retriever.probe")
+        seen = conn.execute("SELECT count(*) AS n FROM retriever.vectors").fetchone()
+        assert seen == {"n": 0}
+        for statement in ("SELECT 1 FROM retriever.chunks", "SELECT 1 FROM memory.turns"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(statement)

@@ -19,7 +19,7 @@ import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from services.common.migrations.runner import migrate
+from services.common.migrations.runner import ROLES, migrate
 from tests.support import keys
 
 DSN_VARIABLE = "NIANLUN_TEST_DSN"
@@ -69,7 +69,8 @@ class Database:
         return self.server.dsn_of(self.name, None)
 
     def role_dsn(self, service: str) -> str:
-        """As the login role of one service: embedder, retriever, memory or orchestrator."""
+        """As the login role of one service (embedder, retriever, memory, orchestrator), or as
+        "maintenance", which builds indexes."""
         return self.server.dsn_of(self.name, f"nianlun_{service}")
 
     def tenant(
@@ -148,7 +149,7 @@ class Databases:
         """What `migrate` gives the roles; the embedded server trusts its socket instead."""
         if self.server.kind == "embedded":
             return {}
-        return {f"nianlun_{service}": _PASSWORD for service in SERVICES}
+        return dict.fromkeys(ROLES, _PASSWORD)
 
 
 @contextmanager

@@ -20,7 +20,14 @@ from services.common.errors import StartupError
 from services.common.migrations import queue, versions
 from services.common.migrations.versions import FOLDERS, Step
 
-ROLES = ("nianlun_embedder", "nianlun_retriever", "nianlun_memory", "nianlun_orchestrator")
+ROLES = (
+    "nianlun_embedder",
+    "nianlun_retriever",
+    "nianlun_memory",
+    "nianlun_orchestrator",
+    "nianlun_maintenance",
+)
+"""Login roles: one a service, and the one that builds HNSW indexes."""
 
 _LOCK = 0x6E69616E6C756E  # "nianlun"
 _LOCK_POLL_S = 0.1

@@ -163,8 +163,8 @@ async def create_index(
 ) -> str:
     """Builds the partial HNSW index of a space without blocking writers; returns its name.
 
-    `owner` is an autocommit connection of the tables' owner: no service role may do this. An
-    invalid index that a killed build left behind is replaced.
+    `owner` is an autocommit connection of the table's owner, nianlun_maintenance: no service
+    role may do this. An invalid index that a killed build left behind is replaced.
     """
     name = index_name(tenant_id, collection_id, model_id)
     await drop_index(owner, name)

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
@@ -521,12 +522,34 @@ async def test_metrics_and_spans_know_how_a_call_really_ended(serve: Serve, tena
     await running.server.stop()  # the caller may hear of the failure before it is counted
     rpc = "nianlun.memory.v1.MemoryService/GetJob"
     counted = telemetry.metrics.registry.get_sample_value(
-        "nianlun_rpcs_total", {"rpc": rpc, "code": "NOT_FOUND"}
+        "rpc_server_call_duration_seconds_count",
+        {
+            "rpc_system_name": "grpc",
+            "rpc_method": rpc,
+            "rpc_response_status_code": "NOT_FOUND",
+        },
     )
     assert counted == 1
     [span] = [item for item in exporter.get_finished_spans() if item.name == rpc]
-    assert span.attributes["rpc.grpc.status"] == "NOT_FOUND"
-    assert not span.status.is_ok
+    assert span.attributes["rpc.system.name"] == "grpc"
+    assert span.attributes["rpc.method"] == rpc
+    assert span.attributes["rpc.response.status_code"] == "NOT_FOUND"
+    assert span.status.status_code is StatusCode.UNSET  # the caller's fault, not the server's
+
+
+async def test_a_span_of_a_fault_of_ours_is_an_error(serve: Serve, tenant):
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(ChassisSettings(), "test", SimpleSpanProcessor(exporter))
+
+    async def handler(request, ctx):
+        raise RuntimeError("broken")
+
+    running = await serve(telemetry=telemetry, GetJob=handler)
+    await _failure(_stub(running).GetJob(GET, metadata=tenant.metadata))
+    await running.server.stop()
+    [span] = [item for item in exporter.get_finished_spans() if item.name.endswith("/GetJob")]
+    assert span.attributes["error.type"] == "INTERNAL"
+    assert span.status.status_code is StatusCode.ERROR
 
 
 async def test_what_an_answer_lacks_is_counted(serve: Serve, tenant):

@@ -10,7 +10,7 @@ import pytest
 from services.common.db import Database
 from services.common.errors import StartupError
 from services.common.migrations import versions
-from services.common.migrations.runner import migrate, role_dsn
+from services.common.migrations.runner import ROLES, migrate, role_dsn
 from tests.integration.common.conftest import settings_of
 
 
@@ -103,12 +103,12 @@ def test_roles_are_no_owners_and_never_above_row_level_security(database):
             " WHERE rolname LIKE 'nianlun\\_%'"
         ).fetchall()
         owned = conn.execute(
-            "SELECT count(*) AS n FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner"
+            "SELECT DISTINCT r.rolname FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner"
             " WHERE r.rolname LIKE 'nianlun\\_%'"
-        ).fetchone()
-    assert len(rows) == 4
+        ).fetchall()
+    assert {row["rolname"] for row in rows} == set(ROLES)
     assert not any(row["rolsuper"] or row["rolbypassrls"] or row["rolcreaterole"] for row in rows)
-    assert owned == {"n": 0}
+    assert owned == [{"rolname": "nianlun_maintenance"}]
 
 
 def test_a_service_role_may_only_verify(database):

@@ -99,7 +99,7 @@ async def retriever_stack(database: Database, double: EmbedderDouble) -> AsyncIt
                 "worker_in_process": True,
                 "promote_at": 300,
                 "embed_timeout_s": 2.0,
-                "maintenance_dsn": database.owner_dsn,
+                "maintenance_dsn": database.role_dsn("maintenance"),
             }
         },
     )

@@ -13,13 +13,12 @@ def test_ports_are_free_and_differ() -> None:
 
 def test_every_service_learns_its_address_its_database_and_its_neighbours() -> None:
     addresses = environment.choose_addresses()
-    built = environment.build(
-        {}, addresses, lambda name: f"dsn-of-{name}", "dsn-of-owner", "nl_service", "json"
-    )
+    built = environment.build({}, addresses, lambda name: f"dsn-of-{name}", "nl_service", "json")
     assert built["NIANLUN_MEMORY_LISTEN"] == addresses["memory"]
     assert built["NIANLUN_MEMORY_EMBEDDER_TARGET"] == addresses["embedder"]
     assert built["NIANLUN_GATEWAY_ORCHESTRATOR_TARGET"] == addresses["orchestrator"]
     assert built["NIANLUN_RETRIEVER_DATABASE_DSN"] == "dsn-of-retriever"
+    assert built["NIANLUN_RETRIEVER_MAINTENANCE_DSN"] == "dsn-of-maintenance"
     assert built["NIANLUN_SERVICE_KEY"] == "nl_service"
 
 
@@ -29,7 +28,7 @@ def test_addresses_of_the_caller_are_dropped_and_other_variables_kept() -> None:
         "NIANLUN_LOG_FORMAT": "json",
         "LLM_MODEL": "m",
     }
-    built = environment.build(base, environment.choose_addresses(), str, "owner", "k", "console")
+    built = environment.build(base, environment.choose_addresses(), str, "k", "console")
     assert built["NIANLUN_MEMORY_DATABASE_DSN"] == "memory"
     assert built["NIANLUN_LOG_FORMAT"] == "json"
     assert built["LLM_MODEL"] == "m"

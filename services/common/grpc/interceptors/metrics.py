@@ -30,5 +30,6 @@ class MetricsInterceptor(Interceptor):
             raise
         finally:
             self._metrics.rpcs_in_flight.dec()
-            self._metrics.rpcs.labels(call.name, code or call.trail.code).inc()
-            self._metrics.rpc_seconds.labels(call.name).observe(time.perf_counter() - started)
+            self._metrics.rpc_seconds.labels("grpc", call.name, code or call.trail.code).observe(
+                time.perf_counter() - started
+            )

@@ -13,6 +13,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from services.common import context
 from services.common.grpc.interceptors.base import Interceptor, RpcCall
 
+_SERVER_ERRORS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
+"""Codes that are the server's fault; OpenTelemetry leaves the status of the others unset."""
+
 
 class TracingInterceptor(Interceptor):
     """One server span a call, with the code the call really ended with."""
@@ -31,7 +36,8 @@ class TracingInterceptor(Interceptor):
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
-            span.set_attribute("rpc.system", "grpc")
+            span.set_attribute("rpc.system.name", "grpc")
+            span.set_attribute("rpc.method", call.name)
             span.set_attribute("nianlun.request_id", context.current().request_id)
             cancelled = False
             try:
@@ -41,8 +47,9 @@ class TracingInterceptor(Interceptor):
                 raise
             finally:
                 code = "CANCELLED" if cancelled else call.trail.code
-                span.set_attribute("rpc.grpc.status", code)
+                span.set_attribute("rpc.response.status_code", code)
                 if call.trail.tenant_id:
                     span.set_attribute("nianlun.tenant", call.trail.tenant_id)
-                if code != "OK":
+                if code in _SERVER_ERRORS:
+                    span.set_attribute("error.type", code)
                     span.set_status(Status(StatusCode.ERROR, code))
