@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.embed import load, offline, processes
 from benchmarks.embed.report import Report
-from benchmarks.embed.texts import mixed, sentence, short
+from benchmarks.embed.texts import mixed, paragraphs, sentence, short
 from nianlun.embedder.v1 import embedder_pb2
 
 QUICK = os.environ.get("QUICK") == "1"
@@ -266,7 +266,7 @@ async def _in_turn(server: processes.Server, count: int) -> tuple[list[float], l
 
 def default_model(report: Report) -> None:
     """The default model's graph against the wheel's own engine: speed and agreement."""
-    speeds = offline.compare_engines(short(32, 11), [t * 16 for t in short(8, 12)], QUICK)
+    speeds = offline.compare_engines(paragraphs(32, 11), [t * 16 for t in short(8, 12)], QUICK)
     report.details["default model texts/s"] = speeds
     for shape in ("short", "long"):
         ratio = speeds[f"graph {shape}"] / speeds[f"wheel {shape}"]

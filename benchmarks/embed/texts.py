@@ -46,6 +46,11 @@ def short(count: int, seed: int) -> list[str]:
     return [sentence(12, seed, at) for at in range(count)]
 
 
+def paragraphs(count: int, seed: int) -> list[str]:
+    """About 30 tokens each."""
+    return [sentence(24, seed, at) for at in range(count)]
+
+
 def mixed(count: int, seed: int, longest: int) -> list[str]:
     """8 to `longest` tokens, most of them short, as conversations are."""
     rng = random.Random(seed)

