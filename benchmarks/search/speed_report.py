@@ -94,12 +94,12 @@ def _markdown(document: dict[str, Any], results: dict[str, Any]) -> str:
         "# Speed of the retriever",
         "",
         (
-            f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]}; PostgreSQL with"
-            f" {results['postgres']['shared_buffers']} of cache."
+            f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]};"
+            f" PostgreSQL with {results['postgres']['shared_buffers']} of cache."
         ),
         (
-            "Milliseconds; the question's embedding apart. Memory: the retriever's process, and all of"
-            " PostgreSQL's."
+            "Milliseconds; the question's embedding apart. Memory: the retriever's process, and"
+            " all of PostgreSQL's."
         ),
         "",
         (
