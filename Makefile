@@ -107,7 +107,14 @@ bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks (QUICK
 bench-embed: $(VENV)/.test protos/gen/.stamp ## Speed of the embedder
 	@$(BIN)/python -m benchmarks.embed
 
-bench-search: $(VENV)/.test protos/gen/.stamp ## Speed and quality of search
+# Peers get an environment of their own. Without a package index the bench names them as missing.
+.venv-peers/.search: benchmarks/search/peers.txt | $(BIN)/python
+	@echo "installing the peers of the search bench into .venv-peers ..."
+	@test -x .venv-peers/bin/python || "$(PYTHON)" -m venv .venv-peers
+	@if .venv-peers/bin/python -m pip --disable-pip-version-check install --quiet -r $<; then \
+	  touch $@; else echo "the peers could not be installed: they are left out"; fi
+
+bench-search: $(VENV)/.test protos/gen/.stamp .venv-peers/.search ## Speed and quality of search
 	@$(BIN)/python -m benchmarks.search
 
 bench-memory: $(VENV)/.test protos/gen/.stamp ## Speed, recall and safety of memory

@@ -1,8 +1,9 @@
 """Speed and growth of the retriever: `python -m benchmarks.search.speed`.
 
-One process serves Search over a real socket from a real PostgreSQL, with synthetic collections of
-growing size. The question is embedded at once and that is reported apart; reranking is off.
-Results go to benchmarks/results/search-speed.{json,md} and growth plots beside them.
+A retriever in a process of its own serves Search over a real socket from a real PostgreSQL, with
+synthetic collections of growing size. The question is embedded at once and that is reported apart;
+reranking is off. Results go to benchmarks/results/search-speed.{json,md} and growth plots beside
+them.
 
 QUICK=1 stops at 50,000 chunks; SIZES="1000,1000000" names other sizes.
 """
@@ -11,33 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
-import psutil
 
-from benchmarks.search import speed_data, speed_peers, speed_report
+from benchmarks.search import speed_data, speed_peers, speed_report, speed_server
 from benchmarks.search.speed_data import Corpus, Question
-from nianlun.embedder.v1 import embedder_pb2 as e
-from nianlun.embedder.v1 import embedder_pb2_grpc
+from benchmarks.search.speed_server import Bench
 from nianlun.retriever.v1 import retriever_pb2 as pb
-from services.common.db import Database
-from services.common.grpc.client import service_call
-from services.retriever.promotion import Promoter
-from tests.support import db as testdb
-from tests.support.stack import Client, Stack
+from tests.support.stack import Client
 
 QUERIES = 200
 SCOPES = 1_000
+SCOPES_TO = 1_000_000
 HNSW_FROM = 10_000
+EXACT_TO = 100_000
 NO_RERANK = pb.RerankOptions(kind=pb.RERANK_KIND_OFF)
 
 
@@ -54,79 +48,22 @@ class Latency:
         return cls(statistics.median(ordered), ordered[int(len(ordered) * 0.95)])
 
 
-class InstantEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
-    """Answers the vector that belongs to a question; documents it refuses."""
-
-    def __init__(self) -> None:
-        self.vectors: dict[str, list[float]] = {}
-        self.port = 0
-
-    async def Embed(self, request: e.EmbedRequest, context: Any) -> e.EmbedResponse:
-        if request.input_type == e.INPUT_TYPE_DOCUMENT:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "documents are not embedded here")
-        items = [e.EmbedItem(dense=e.DenseVector(values=self.vectors[t])) for t in request.texts]
-        return e.EmbedResponse(
-            items=items, model=request.model, revision="1", dimensions=speed_data.DIMENSIONS
-        )
-
-    async def ListModels(self, request: e.ListModelsRequest, context: Any) -> Any:
-        model = e.Model(
-            id=speed_data.MODEL,
-            revision="1",
-            kinds=[e.VECTOR_KIND_DENSE],
-            dimensions=speed_data.DIMENSIONS,
-            max_texts=64,
-            default_embedder=True,
-            ready=True,
-            calibration=e.Calibration(unrelated=0.1, relevant=0.4, exact=0.95),
-        )
-        return e.ListModelsResponse(models=[model])
-
-
-@asynccontextmanager
-async def instant_embedder() -> AsyncIterator[InstantEmbedder]:
-    """A running one."""
-    servicer = InstantEmbedder()
-    # Loading blocks this process's loop: the pings that pile up meanwhile are no attack.
-    pings = ("grpc.http2.max_ping_strikes", 0)
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0), pings))
-    embedder_pb2_grpc.add_EmbedderServiceServicer_to_server(servicer, server)
-    servicer.port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield servicer
-    finally:
-        await server.stop(0)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What every measurement needs."""
-
-    database: testdb.Database
-    stack: Stack
-    embedder: InstantEmbedder
-
-    def client(self) -> Client:
-        """A new tenant."""
-        return self.stack.client(self.database.tenant())
-
-    async def search(
-        self, client: Client, collection: str, question: Question, **values: Any
-    ) -> tuple[float, pb.SearchResponse]:
-        """(milliseconds without the question's embedding, response)."""
-        self.embedder.vectors[question.text] = question.vector.tolist()
-        request = pb.SearchRequest(
-            query=question.text,
-            scopes=[pb.SearchScope(collection_id=collection)],
-            gate=pb.GATE_MODE_OFF,
-            rerank=NO_RERANK,
-            **values,
-        )
-        started = time.perf_counter()
-        response = await client.retriever.Search(request)
-        spent = (time.perf_counter() - started) * 1000
-        return spent - _step(response, "embed_query"), response
+async def search(
+    bench: Bench, client: Client, collection: str, question: Question, **values: Any
+) -> tuple[float, pb.SearchResponse]:
+    """(milliseconds without the question's embedding, response)."""
+    bench.embedder.vectors[question.text] = question.vector.tolist()
+    request = pb.SearchRequest(
+        query=question.text,
+        scopes=[pb.SearchScope(collection_id=collection)],
+        gate=pb.GATE_MODE_OFF,
+        rerank=NO_RERANK,
+        **values,
+    )
+    started = time.perf_counter()
+    response = await client.retriever.Search(request)
+    spent = (time.perf_counter() - started) * 1000
+    return spent - _step(response, "embed_query"), response
 
 
 def _step(response: pb.SearchResponse, name: str) -> float:
@@ -138,42 +75,23 @@ async def one_scope(bench: Bench, size: int, questions: int) -> dict[str, Any]:
     of = speed_data.corpus(size)
     client = bench.client()
     tenant_id = client.tenant.tenant_id
+    dsn = bench.database.owner_dsn
     started = time.perf_counter()
-    speed_data.load(bench.database.owner_dsn, tenant_id, {"big": of})
-    speed_data.analyze(bench.database.owner_dsn)
+    speed_data.load(dsn, tenant_id, {"big": of})
+    speed_data.analyze(dsn)
     out: dict[str, Any] = {"size": size, "load_s": time.perf_counter() - started}
     asked = speed_data.questions(of, questions)
-    out["exact"] = await _measure(bench, client, of, asked)
+    # A scan of all vectors takes a second a million: beyond the limit it is only shown.
+    out["exact"] = await _measure(bench, client, of, asked if size <= EXACT_TO else asked[:10])
     if size >= HNSW_FROM:
-        out["index"] = await _promote(bench, tenant_id)
-        out["hnsw"] = await _measure(bench, client, of, asked)
-    out["bytes"] = speed_data.sizes(bench.database.owner_dsn)
-    out["rss_mb"] = psutil.Process().memory_info().rss / 2**20
+        out["index"] = await speed_server.build_index(bench.database, tenant_id, "big")
+        if out["index"]["index"]:
+            out["hnsw"] = await _measure(bench, client, of, asked)
+    out["memory_mb"] = bench.memory_mb()
+    out["bytes"] = speed_data.sizes(dsn)
     out["peers"] = speed_peers.run(of, asked[:50])
-    await client.retriever.DeleteCollection(
-        pb.DeleteCollectionRequest(request_id=secrets.token_hex(8), collection_id="big"),
-        timeout=600,
-    )
+    speed_data.clear(dsn)
     return out
-
-
-async def _promote(bench: Bench, tenant_id: str) -> dict[str, Any]:
-    """Builds the HNSW index as the job does."""
-
-    @dataclass(frozen=True)
-    class Run:
-        tenant_id: str
-        subject: dict[str, str]
-
-    app: Any = bench.stack.apps["retriever"]
-    db: Database = app._parts.db
-    settings = app._settings
-    promoter = Promoter(db, settings.maintenance_dsn, settings.index_memory_mb)
-    run: Any = Run(tenant_id, {"collection_id": "big", "model_id": speed_data.MODEL})
-    started = time.perf_counter()
-    with service_call(tenant_id, "-"):
-        result = await promoter.run(run)
-    return {"build_s": time.perf_counter() - started, **result}
 
 
 async def _measure(
@@ -181,12 +99,12 @@ async def _measure(
 ) -> dict[str, Any]:
     """Latencies of the whole search and of each leg, and recall@20 of the dense leg."""
     for question in asked[:5]:
-        await bench.search(client, "big", question)
+        await search(bench, client, "big", question)
     whole: list[float] = []
     embed: list[float] = []
     steps: dict[str, list[float]] = {"lexical": [], "dense": [], "fetch": [], "fusion": []}
     for question in asked:
-        spent, response = await bench.search(client, "big", question)
+        spent, response = await search(bench, client, "big", question)
         whole.append(spent)
         embed.append(_step(response, "embed_query"))
         for name, values in steps.items():
@@ -212,7 +130,7 @@ async def _recall(
     for question in asked:
         scores = of.vectors @ question.vector.astype(np.float16)
         best = set((np.argpartition(scores, -20)[-20:] + 1).tolist())
-        _, response = await bench.search(client, "big", question, legs=legs, top_k=20)
+        _, response = await search(bench, client, "big", question, legs=legs, top_k=20)
         spent.append(_step(response, "dense"))
         rows = {
             int(h.document_id[1:]) * speed_data.CHUNKS_PER_DOCUMENT + h.chunk.ordinal + 1
@@ -232,15 +150,19 @@ async def many_scopes(bench: Bench, size: int, questions: int) -> dict[str, Any]
     each = max(1, size // SCOPES)
     scopes = min(SCOPES, size // each)
     parts = {f"s{n}": of.part(n * each, (n + 1) * each) for n in range(scopes)}
+    started = time.perf_counter()
     speed_data.load(bench.database.owner_dsn, client.tenant.tenant_id, parts)
     speed_data.analyze(bench.database.owner_dsn)
+    loaded = time.perf_counter() - started
     rng = np.random.default_rng(5)
     spent = []
     for number in rng.integers(scopes, size=questions + 5):
         part = parts[f"s{number}"]
         question = speed_data.questions(part, 1, seed=int(number))[0]
-        spent.append((await bench.search(client, f"s{number}", question))[0])
-    return {"size": size, "scopes": scopes, "search": vars(Latency.of(spent[5:]))}
+        spent.append((await search(bench, client, f"s{number}", question))[0])
+    speed_data.clear(bench.database.owner_dsn)
+    found = vars(Latency.of(spent[5:]))
+    return {"size": size, "scopes": scopes, "load_s": loaded, "search": found}
 
 
 async def ingestion(bench: Bench, documents: int) -> dict[str, Any]:
@@ -275,41 +197,15 @@ async def ingestion(bench: Bench, documents: int) -> dict[str, Any]:
 
 async def run(*, quick: bool, sizes: Sequence[int]) -> dict[str, Any]:
     """All measurements, as they go into the JSON file."""
-    with testdb.serve("embedded") as server:
-        databases = testdb.Databases(server)
-        database = databases.new()
-        async with instant_embedder() as embedder:
-            stack = Stack(
-                database,
-                services=("retriever",),
-                workers=False,
-                targets={"embedder": f"127.0.0.1:{embedder.port}"},
-                overrides={
-                    "retriever": {
-                        "worker_in_process": True,
-                        "maintenance_dsn": database.role_dsn("maintenance"),
-                        "statement_timeout_s": 600.0,
-                        "index_memory_mb": 2_048,
-                        "promote_at": 10**9,
-                    }
-                },
-            )
-            await stack.start()
-            try:
-                bench = Bench(database, stack, embedder)
-                count = 60 if quick else QUERIES
-                return {
-                    "ingestion": await ingestion(bench, 40 if quick else 200),
-                    "one_scope": [await one_scope(bench, n, count) for n in sizes],
-                    "many_scopes": [
-                        await many_scopes(bench, n, count)
-                        for n in sizes
-                        if n <= (10_000 if quick else 100_000)
-                    ],
-                }
-            finally:
-                await stack.stop()
-                databases.drop_all()
+    count = 60 if quick else QUERIES
+    scopes_to = 10_000 if quick else SCOPES_TO
+    async with speed_server.bench() as bench:
+        return {
+            "postgres": speed_server.postgres_settings(),
+            "ingestion": await ingestion(bench, 40 if quick else 200),
+            "one_scope": [await one_scope(bench, n, count) for n in sizes],
+            "many_scopes": [await many_scopes(bench, n, count) for n in sizes if n <= scopes_to],
+        }
 
 
 def main() -> int:

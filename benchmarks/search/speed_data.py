@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from pgvector import HalfVector
-from pgvector.psycopg import register_vector
 
 from services.search import TOK_VERSION, tokenize
 
@@ -119,14 +117,13 @@ def questions(of: Corpus, count: int, seed: int = 2) -> list[Question]:
 def load(dsn: str, tenant_id: str, parts: Mapping[str, Corpus]) -> None:
     """Writes collections as the retriever itself would have left them after merging."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        register_vector(conn)
         for name, of in parts.items():
             with conn.transaction():
                 _collection(conn, tenant_id, name, of)
                 _copy(conn, "documents", _DOCUMENTS, _documents(tenant_id, name, of))
                 _copy(conn, "items", _ITEMS, _items(tenant_id, name, of))
                 _copy(conn, "chunks", _CHUNKS, _chunks(tenant_id, name, of))
-                _copy(conn, "vectors", _VECTORS, _vectors(tenant_id, name, of))
+                _copy_vectors(conn, tenant_id, name, of)
                 _segments(conn, tenant_id, name, of)
 
 
@@ -137,14 +134,35 @@ def analyze(dsn: str) -> None:
             conn.execute(f"VACUUM (ANALYZE) retriever.{table}".encode())
 
 
+def clear(dsn: str) -> None:
+    """Empties the retriever's tables for the next size and drops their HNSW indexes."""
+    tables = (
+        "collections", "spaces", "documents", "document_metadata", "items", "chunks", "vectors",
+        "segments", "postings", "dead_items", "uploads",
+    )  # fmt: skip
+    names = ", ".join(f"retriever.{t}" for t in tables)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"TRUNCATE {names}".encode())
+        found = conn.execute(
+            "SELECT indexname FROM pg_indexes WHERE indexname LIKE 'vectors_hnsw_%'"
+        ).fetchall()
+        for (name,) in found:
+            conn.execute(f"DROP INDEX retriever.{name}".encode())
+
+
 def sizes(dsn: str) -> dict[str, int]:
-    """Bytes of each table of the retriever with its indexes and TOAST."""
+    """Bytes of each table of the retriever with its indexes and TOAST, and of HNSW indexes apart
+    (they are within `vectors` too)."""
     with psycopg.connect(dsn) as conn:
         rows = conn.execute(
             """SELECT relname, pg_total_relation_size(oid) FROM pg_class
                WHERE relnamespace = 'retriever'::regnamespace AND relkind = 'r'"""
         ).fetchall()
-    return {str(name): int(size) for name, size in rows}
+        hnsw = conn.execute(
+            """SELECT coalesce(sum(pg_relation_size(oid)), 0) FROM pg_class
+               WHERE relkind = 'i' AND relname LIKE 'vectors_hnsw_%'"""
+        ).fetchone()
+    return {str(name): int(size) for name, size in rows} | {"hnsw": int(hnsw[0]) if hnsw else 0}
 
 
 _DOCUMENTS = (
@@ -160,7 +178,6 @@ _CHUNKS = (
     "chunk_id uuid, item int8, kind int2, section text[], text text, "
     "start_char int8, end_char int8"
 )
-_VECTORS = "tenant_id text, collection_id text, model_id text, item int8, embedding halfvec"
 
 
 def _copy(
@@ -217,9 +234,31 @@ def _chunks(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...
         )  # fmt: skip
 
 
-def _vectors(tenant: str, collection: str, of: Corpus) -> Iterator[tuple[Any, ...]]:
-    for row in range(len(of)):
-        yield tenant, collection, MODEL, row + 1, HalfVector(of.vectors[row])
+def _copy_vectors(conn: psycopg.Connection[Any], tenant: str, collection: str, of: Corpus) -> None:
+    """COPY's binary rows made by numpy: all have one shape, and a million take seconds."""
+    constant = [t.encode() for t in (tenant, collection, MODEL)]
+    fields: list[tuple[Any, ...]] = [("fields", ">i2")]
+    for n, value in enumerate(constant):
+        fields += [(f"size{n}", ">i4"), (f"value{n}", f"S{len(value)}")]
+    fields += [("item_size", ">i4"), ("item", ">i8"), ("vector_size", ">i4")]
+    fields += [("dimensions", ">i2"), ("unused", ">i2"), ("vector", ">f2", (DIMENSIONS,))]
+    statement = (
+        "COPY retriever.vectors (tenant_id, collection_id, model_id, item, embedding)"
+        " FROM STDIN (FORMAT BINARY)"
+    )
+    with conn.cursor() as cursor, cursor.copy(statement.encode()) as out:
+        out.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+        for first in range(0, len(of), _BATCH):
+            count = min(_BATCH, len(of) - first)
+            rows = np.zeros(count, np.dtype(fields))
+            rows["fields"], rows["item_size"], rows["dimensions"] = 5, 8, DIMENSIONS
+            rows["vector_size"] = 4 + 2 * DIMENSIONS
+            for n, value in enumerate(constant):
+                rows[f"size{n}"], rows[f"value{n}"] = len(value), value
+            rows["item"] = np.arange(first + 1, first + count + 1)
+            rows["vector"] = of.vectors[first : first + count]
+            out.write(rows.tobytes())
+        out.write(b"\xff\xff")
 
 
 def _segments(conn: psycopg.Connection[Any], tenant: str, collection: str, of: Corpus) -> None:

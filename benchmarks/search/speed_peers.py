@@ -1,93 +1,60 @@
-"""The same queries by other systems, in the same process and run. A peer that is not installed is
-named as such, never invented."""
+"""The same queries by other systems, in the same run. A peer that is not installed is named as
+such, never invented."""
 
 from __future__ import annotations
 
-import importlib.util
-import statistics
-import time
-from collections.abc import Callable, Sequence
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.search.speed_data import Corpus, Question
 
-_MAX_BM25 = 100_000
-_QUERIES = 12
-_MAX_CHROMA = 100_000
+VENV = Path(".venv-peers")
+NAMES = ("rank-bm25", "chroma", "langchain ensemble")
+MAX_CHUNKS = 100_000
+_LIMIT_S = 900
 
 
 def run(of: Corpus, asked: Sequence[Question]) -> dict[str, Any]:
-    """Peer -> {"p50": ms, "build_s": s} or {"skipped": why}."""
-    return {**_bm25(of, asked[:_QUERIES]), "chroma": _chroma(of, asked)}
+    """Peer -> {"p50": ms, "p95": ms, "build_s": s} or {"skipped": why}.
 
-
-def _times(ask: Callable[[Question], object], asked: Sequence[Question]) -> dict[str, float]:
-    spent = []
-    for question in asked:
-        started = time.perf_counter()
-        ask(question)
-        spent.append((time.perf_counter() - started) * 1000)
-    ordered = sorted(spent)
-    return {"p50": statistics.median(ordered), "p95": ordered[int(len(ordered) * 0.95)]}
-
-
-def _bm25(of: Corpus, asked: Sequence[Question]) -> dict[str, Any]:
-    """rank-bm25 over the same tokens, alone and with an exact numpy scan joined by RRF.
-
-    The first is the lexical leg as the paper assistant had it; the second is what an
-    EnsembleRetriever does without its wrappers, so a lower bound of its time.
+    They run in a process and a virtual environment of their own: their packages would change ours.
     """
-    from rank_bm25 import BM25Okapi
+    if len(of) > MAX_CHUNKS:
+        return _skipped(f"more than {MAX_CHUNKS:,} chunks take too long")
+    python = VENV / "bin" / "python"
+    program = Path(__file__).with_name("peers_main.py")
+    with tempfile.TemporaryDirectory(prefix="nl-peers-") as name:
+        folder = Path(name)
+        np.save(folder / "vectors.npy", of.vectors)
+        with (folder / "texts.txt").open("w", encoding="utf-8") as file:
+            file.writelines(f"{of.text(row)}\n" for row in range(len(of)))
+        questions = [[q.text, q.vector.tolist()] for q in asked]
+        (folder / "questions.json").write_text(json.dumps(questions))
+        try:
+            done = subprocess.run(
+                [str(python if python.exists() else sys.executable), str(program), name],
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                env={**os.environ, "PYTHONPATH": ""},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return _skipped(f"not done within {_LIMIT_S} s")
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return _skipped(f"failed: {last[:200]}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
-    if len(of) > _MAX_BM25:
-        why = {"skipped": f"more than {_MAX_BM25:,} chunks take minutes a query"}
-        return {"rank-bm25": why, "bm25 + numpy, RRF": why}
-    started = time.perf_counter()
-    index = BM25Okapi([[of.names[i] for i in row] for row in of.words])
-    built = time.perf_counter() - started
-    vectors = of.vectors.astype("float32")
 
-    def lexical(question: Question) -> list[int]:
-        ranking: list[int] = index.get_scores(question.text.split()).argsort()[::-1][:100].tolist()
-        return ranking
-
-    def ensemble(question: Question) -> list[int]:
-        fused: dict[int, float] = {}
-        dense = (vectors @ question.vector).argsort()[::-1][:100].tolist()
-        for ranking in (lexical(question), dense):
-            for rank, row in enumerate(ranking, 1):
-                fused[row] = fused.get(row, 0.0) + 1.0 / (60 + rank)
-        return sorted(fused, key=fused.__getitem__, reverse=True)[:10]
-
-    return {
-        "rank-bm25": {"build_s": built, **_times(lexical, asked)},
-        "bm25 + numpy, RRF": {"build_s": built, **_times(ensemble, asked)},
-    }
-
-
-def _chroma(of: Corpus, asked: Sequence[Question]) -> dict[str, Any]:
-    """Chroma's default collection (HNSW, cosine) over the same vectors."""
-    if importlib.util.find_spec("chromadb") is None:
-        return {"skipped": "chromadb is not installed"}
-    if len(of) > _MAX_CHROMA:
-        return {"skipped": f"more than {_MAX_CHROMA:,} chunks"}
-    import chromadb
-
-    client = chromadb.EphemeralClient()
-    collection = client.create_collection("bench", metadata={"hnsw:space": "cosine"})
-    started = time.perf_counter()
-    for first in range(0, len(of), 5_000):
-        rows = range(first, min(first + 5_000, len(of)))
-        collection.add(
-            ids=[str(r) for r in rows],
-            embeddings=of.vectors[first : first + len(rows)].astype("float32").tolist(),
-            documents=[of.text(r) for r in rows],
-        )
-    built = time.perf_counter() - started
-
-    def ask(question: Question) -> object:
-        return collection.query(query_embeddings=[question.vector.tolist()], n_results=20)
-
-    out = {"build_s": built, **_times(ask, asked)}
-    client.delete_collection("bench")
-    return out
+def _skipped(why: str) -> dict[str, Any]:
+    return {name: {"skipped": why} for name in NAMES}

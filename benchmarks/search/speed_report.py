@@ -38,10 +38,19 @@ def figures(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
         limit = {10_000: 5.0, 1_000_000: 10.0}.get(size)
         add(f"dense_p50_ms_{size}", best["dense_alone"]["p50"], limit)
         add(f"dense_recall20_{size}", best["recall20"], 0.98, most=False)
+        add(f"index_mb_{size}", _bytes(one) / 2**20, None)
+        add(f"retriever_memory_mb_{size}", one["memory_mb"]["retriever"], None)
     for one in results["many_scopes"]:
-        add(f"search_p50_ms_{one['scopes']}_scopes_{one['size']}", one["search"]["p50"], None)
+        for part in ("p50", "p95"):
+            name = f"search_{part}_ms_{one['scopes']}_scopes_{one['size']}"
+            add(name, one["search"][part], None)
     add("ingestion_chunks_per_s", results["ingestion"]["rate"], None)
     return out
+
+
+def _bytes(one: dict[str, Any]) -> int:
+    """All tables with their indexes; HNSW indexes are counted within `vectors`."""
+    return sum(size for name, size in one["bytes"].items() if name != "hnsw")
 
 
 def write(results: dict[str, Any], *, quick: bool) -> int:
@@ -84,21 +93,35 @@ def _markdown(document: dict[str, Any], results: dict[str, Any]) -> str:
     lines = [
         "# Speed of the retriever",
         "",
-        f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]}.",
-        "Milliseconds; the question's embedding apart.",
+        (
+            f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]};"
+            f" PostgreSQL with {results['postgres']['shared_buffers']} of cache."
+        ),
+        (
+            "Milliseconds; the question's embedding apart. Memory: the retriever's process, and"
+            " all of PostgreSQL's."
+        ),
         "",
-        "| chunks | method | search p50 | p95 | lexical p50 | dense p50 | recall@20 | index MB |",
-        "|---|---|---|---|---|---|---|---|",
+        (
+            "| chunks | method | search p50 | p95 | lexical p50 | dense p50 | recall@20 | tables MB"
+            " | HNSW MB | build s | retriever MB | PostgreSQL MB |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in results["one_scope"]:
-        size = sum(one["bytes"].values()) / 2**20
+        hnsw = one["bytes"]["hnsw"] / 2**20
+        size = _bytes(one) / 2**20 - hnsw
+        rest = (
+            f"| {size:.0f} | {hnsw:.0f} | {one.get('index', {}).get('build_s', 0.0):.0f}"
+            f" | {one['memory_mb']['retriever']:.0f} | {one['memory_mb']['postgres']:.0f} |"
+        )
         for method in ("exact", "hnsw"):
             if method in one:
                 m = one[method]
                 lines.append(
                     f"| {one['size']:,} | {method} | {m['search']['p50']:.1f}"
                     f" | {m['search']['p95']:.1f} | {m['lexical']['p50']:.2f}"
-                    f" | {m['dense_alone']['p50']:.2f} | {m['recall20']:.3f} | {size:.0f} |"
+                    f" | {m['dense_alone']['p50']:.2f} | {m['recall20']:.3f} {rest}"
                 )
     lines += ["", "| chunks | peer | p50 | p95 | build s |", "|---|---|---|---|---|"]
     for one in results["one_scope"]:

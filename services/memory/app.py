@@ -16,6 +16,7 @@ from services.common.grpc.health import Readiness
 from services.common.grpc.server import GrpcServer
 from services.common.jobs import Jobs
 from services.common.llm import ChatClient
+from services.common.periodic import Periodic
 from services.common.telemetry import Telemetry
 from services.memory.background import Background
 from services.memory.deps import SCHEMA, Deps
@@ -57,6 +58,7 @@ class _Parts:
         self.waker = Waker(self.db)
         self.channel: grpc.aio.Channel | None = None
         self.deps: Deps | None = None
+        self.sweeper: Periodic | None = None
 
     async def open(self) -> Deps:
         """Open pool and channel; StartupError when the database cannot be reached."""
@@ -72,7 +74,11 @@ class _Parts:
             self.settings.embed_model,
             self.settings.embed_timeout_s,
         )
-        cache = IndexCache(self.settings.cache_users, self.settings.cache_items)
+        cache = IndexCache(
+            self.settings.cache_users, self.settings.cache_items, self.settings.cache_s
+        )
+        self.sweeper = Periodic("index sweep", self.settings.cache_s / 4, cache.sweep)
+        self.sweeper.start()
         self.waker.start()
         self.deps = Deps(self.settings, self.db, self.jobs, embedder, cache, self.waker.poke)
         return self.deps
@@ -89,6 +95,8 @@ class _Parts:
     async def close(self) -> None:
         """Close everything that was opened."""
         await self.waker.stop()
+        if self.sweeper is not None:
+            await self.sweeper.stop()
         if self.llm is not None:
             await self.llm.aclose()
         if self.channel is not None:

@@ -38,6 +38,7 @@ class Eraser:
             for attribute, value in await fact_store.values(conn, user_id)
         ]
         removed = await store.user(conn, user_id)
+        self.deps.cache.drop(tenant_id, user_id, await turn_store.bump_index(conn, user_id))
         hashes += _turn_hashes(tenant_id, user_id, removed.ids.get("turns", []))
         return await self._receipt(conn, tenant_id, user_id, "user", user_id, removed, hashes)
 
@@ -162,8 +163,9 @@ class Eraser:
         summary_of: str | None,
     ) -> None:
         """Void the caches; queue summaries anew where some were removed."""
-        await turn_store.bump_index(conn, user_id)
-        self.deps.cache.drop(tenant_id, user_id)
+        # Readers of the new version may keep what they read; those of older ones must not.
+        version = await turn_store.bump_index(conn, user_id)
+        self.deps.cache.drop(tenant_id, user_id, version - 1)
         if summary_of is not None and removed.ids.get("summaries"):
             await self._again(conn, tenant_id, user_id, summary_of)
 
@@ -177,7 +179,6 @@ class Eraser:
         removed: Removed,
         hashes: Sequence[str],
     ) -> Receipt:
-        self.deps.cache.drop(tenant_id, user_id)
         unique = sorted(set(hashes))
         buried = 0
         if unique:

@@ -1,14 +1,15 @@
 """Search indexes of single users, in memory, valid for exactly one state of the database.
 
 The version that a read transaction saw is part of the key: an index of another state is never
-used, so a
-cache needs no invalidation to be right. `drop` exists so that erased content leaves memory at once.
+used, so a cache needs no invalidation to be right. Erased content leaves memory all the same: at
+once where the erase ran (`drop`), elsewhere when it has not been used for a while (`sweep`).
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,42 +109,82 @@ def _build(
 
 
 class IndexCache:
-    """LRU of user indexes, bounded by users and items. For one event loop: no locks."""
+    """LRU of user indexes, bounded by users, by items and by the time since they were used. For
+    one event loop: no locks.
 
-    def __init__(self, max_users: int, max_items: int) -> None:
+    The last part of a version comes from a sequence: what was written later has a greater one.
+    """
+
+    def __init__(
+        self,
+        max_users: int,
+        max_items: int,
+        max_idle_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._max_users = max_users
         self._max_items = max_items
-        self._entries: OrderedDict[tuple[str, str, str], UserIndex] = OrderedDict()
+        self._max_idle_s = max_idle_s
+        self._clock = clock
+        self._entries: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
         self._items = 0
+        self._erased: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def get(
         self, tenant_id: str, user_id: str, kind: str, version: tuple[int, ...], model_id: str
     ) -> UserIndex | None:
         """The index of exactly that state; `model_id` "" takes whatever vectors it has."""
         key = (tenant_id, user_id, kind)
-        found = self._entries.get(key)
-        if found is None or found.version != version or model_id not in ("", found.model_id):
+        kept = self._entries.get(key)
+        if kept is None or kept.index.version != version:
             return None
+        if model_id not in ("", kept.index.model_id):
+            return None
+        kept.used_at = self._clock()
         self._entries.move_to_end(key)
-        return found
+        return kept.index
 
     def put(self, tenant_id: str, user_id: str, kind: str, index: UserIndex) -> None:
-        """Keep an index in place of an older one of the same user and kind."""
+        """Keep an index in place of an older one of the same user and kind. One of a state before
+        an erase is not kept: its reader began before that was committed."""
         key = (tenant_id, user_id, kind)
+        erased, _ = self._erased.get(key[:2], (-1, 0.0))
+        if index.version[-1] <= erased:
+            return
         self._forget(key)
-        self._entries[key] = index
+        self._entries[key] = _Kept(index, self._clock())
         self._items += len(index.items)
         while len(self._entries) > 1 and (
             len(self._entries) > self._max_users or self._items > self._max_items
         ):
             self._forget(next(iter(self._entries)))
 
-    def drop(self, tenant_id: str, user_id: str) -> None:
-        """Nothing of this user stays in memory."""
+    def drop(self, tenant_id: str, user_id: str, version: int) -> None:
+        """Nothing of this user's states up to `version` stays in memory or comes back to it, though
+        the erase is not committed yet."""
+        self._erased[tenant_id, user_id] = (version, self._clock())
         for key in [k for k in self._entries if k[:2] == (tenant_id, user_id)]:
             self._forget(key)
+
+    def sweep(self) -> None:
+        """Forgets what has not been used for `max_idle_s` seconds, as another process may have
+        erased it, and erases that every reader of an older state has outlived."""
+        limit = self._clock() - self._max_idle_s
+        for key in [k for k, kept in self._entries.items() if kept.used_at < limit]:
+            self._forget(key)
+        for user in [u for u, (_, at) in self._erased.items() if at < limit]:
+            del self._erased[user]
 
     def _forget(self, key: tuple[str, str, str]) -> None:
         old = self._entries.pop(key, None)
         if old is not None:
-            self._items -= len(old.items)
+            self._items -= len(old.index.items)
+
+
+@dataclass
+class _Kept:
+    index: UserIndex
+    used_at: float

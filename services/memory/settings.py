@@ -63,6 +63,12 @@ class MemorySettings(ServiceSettings):
     cache_items: int = Field(
         default=400_000, ge=1, description="Notes and turns kept in memory over all users."
     )
+    cache_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds after its last use that a user's search index leaves memory; what is"
+        " erased by one process has left all others after this and a quarter more.",
+    )
     prompt_price: float = Field(
         default=0.0, ge=0, description="Cost of a million prompt tokens, for usage reports."
     )

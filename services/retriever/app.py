@@ -17,6 +17,7 @@ from services.common.grpc.health import Readiness
 from services.common.grpc.server import GrpcServer
 from services.common.jobs import Jobs
 from services.common.jobs.rpc import JobRpcs
+from services.common.periodic import Periodic
 from services.common.telemetry import Telemetry
 from services.retriever.calibrating import CALIBRATE, Calibrator
 from services.retriever.calibrations import Calibrations
@@ -48,9 +49,11 @@ class Parts:
     embedder: GrpcEmbedder
     calibrations: Calibrations
     searcher: Searcher
+    sweeper: Periodic
 
     async def close(self) -> None:
         """Closes what was opened, in the order in which it depends on each other."""
+        await self.sweeper.stop()
         await self.channel.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
         await self.db.close()
@@ -69,6 +72,9 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
     embedder = GrpcEmbedder(channel)
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="retriever")
     calibrations = Calibrations(db, embedder)
+    cache = RamIndexCache(max_tokens=settings.cache_tokens, max_idle_s=settings.cache_s)
+    sweeper = Periodic("index sweep", settings.cache_s / 4, cache.sweep)
+    sweeper.start()
     return Parts(
         db=db,
         channel=channel,
@@ -89,9 +95,10 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
             embedder,
             calibrations,
             executor,
-            RamIndexCache(max_tokens=settings.cache_tokens),
+            cache,
             embed_timeout_s=settings.embed_timeout_s,
         ),
+        sweeper=sweeper,
     )
 
 

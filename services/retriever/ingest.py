@@ -25,6 +25,7 @@ from services.retriever.merging import MERGE_AT
 from services.retriever.promotion import queue_build
 from services.retriever.reading.blocks import ReadError
 from services.retriever.store import collections, documents, items, lexical
+from services.retriever.store.sqltools import Row
 
 INGEST: Final = "ingest"
 BACKFILL: Final = "backfill"
@@ -102,7 +103,7 @@ class Ingester:
         tally: Tally,
     ) -> None:
         loop = asyncio.get_running_loop()
-        fresh = [u for u in waiting if not await self._unchanged(collection, upload_id, u, tally)]
+        fresh = await self._changed(collection, upload_id, waiting, tally)
         if not fresh:
             return
         group = await loop.run_in_executor(self.executor, _read, fresh)
@@ -115,38 +116,32 @@ class Ingester:
         async with self.db.tenant() as conn:
             await self._write(conn, collection, upload_id, group, made, tally)
 
-    async def _unchanged(
-        self, collection: Collection, upload_id: str, upload: Upload, tally: Tally
-    ) -> bool:
-        """Takes care of an upload whose content is what stands there already."""
+    async def _changed(
+        self, collection: Collection, upload_id: str, waiting: Sequence[Upload], tally: Tally
+    ) -> list[Upload]:
+        """Those uploads that have to be read; takes care of the others, whose content is what
+        stands there already."""
+        collection_id = collection.collection_id
         async with self.db.tenant() as conn:
             # The collection first, always: whoever deletes takes the locks in the same order.
-            await collections.get(conn, collection.collection_id, lock=True)
-            old = await documents.current(conn, collection.collection_id, upload.document_id)
-            if old is None or old["state"] != "ready":
-                return False
-            if bytes(old["content_hash"]) != upload.content_hash:
-                return False
-            if old["given_title"] != upload.title or (
-                upload.format and upload.format != old["format"]
-            ):
-                return False
-            if not upload.title and upload.uri != old["uri"]:
-                return False  # the title may come from the uri's file name
-            if await documents.take_upload(conn, upload_id, upload.position):
-                if old["metadata"] != upload.metadata or old["uri"] != upload.uri:
-                    await documents.put_metadata(
-                        conn,
-                        collection.collection_id,
-                        upload.document_id,
-                        upload.uri,
-                        upload.metadata,
-                    )
-                    await writing.changed(conn, collection.collection_id)
-                    tally.replaced += 1
-                else:
-                    tally.unchanged += 1
-            return True
+            await collections.get(conn, collection_id, lock=True)
+            there = await documents.current(conn, collection_id, [u.document_id for u in waiting])
+            same = [u for u in waiting if _same(u, there.get(u.document_id))]
+            taken = await documents.take_uploads(conn, upload_id, [u.position for u in same])
+            renewed = [
+                u
+                for u in same
+                if u.position in taken
+                and (there[u.document_id]["metadata"], there[u.document_id]["uri"])
+                != (u.metadata, u.uri)
+            ]
+            if renewed:
+                await documents.put_metadata(conn, collection_id, renewed)
+                await writing.changed(conn, collection_id)
+        tally.replaced += len(renewed)
+        tally.unchanged += len(taken) - len(renewed)
+        known = {u.position for u in same}
+        return [u for u in waiting if u.position not in known]
 
     async def _fail(
         self,
@@ -157,7 +152,7 @@ class Ingester:
         error: ReadError,
     ) -> None:
         async with self.db.tenant() as conn:
-            if await documents.take_upload(conn, upload_id, upload.position):
+            if await documents.take_uploads(conn, upload_id, [upload.position]):
                 await documents.put_failed(
                     conn,
                     collection.collection_id,
@@ -199,23 +194,17 @@ class Ingester:
         locked = await collections.get(conn, collection_id, lock=True)
         if locked is None:
             return
-        taken = [
-            d
-            for d in group.documents
-            if await documents.take_upload(conn, upload_id, d.upload.position)
-        ]
+        positions = await documents.take_uploads(
+            conn, upload_id, [d.upload.position for d in group.documents]
+        )
+        taken = [d for d in group.documents if d.upload.position in positions]
         ids = [d.upload.document_id for d in taken]
-        kept = {
-            i: old
-            for i in ids
-            if (old := await documents.current(conn, collection_id, i)) is not None
-        }
+        kept = await documents.current(conn, collection_id, ids)
         gone_chunks, lost = await items.remove_chunks(conn, collection_id, ids)
         new_items, new_length, numbers = await writing.add_items(
             conn, collection_id, taken, group.texts
         )
-        for document in taken:
-            await writing.put_document(conn, collection_id, document)
+        await documents.put_ready(conn, collection_id, taken)
         await items.insert_chunks(
             conn, collection_id, writing.stored_chunks(collection_id, taken, numbers)
         )
@@ -265,6 +254,18 @@ class Ingester:
             )
         await queue_build(conn, self.jobs, collection_id, collection.active, self.promote_at)
         return pending
+
+
+def _same(upload: Upload, old: Row | None) -> bool:
+    """Whether reading the upload would give what stands there."""
+    if old is None or old["state"] != "ready":
+        return False
+    if bytes(old["content_hash"]) != upload.content_hash or old["given_title"] != upload.title:
+        return False
+    if upload.format and upload.format != old["format"]:
+        return False
+    # Without a title of its own it comes from the uri's file name, perhaps.
+    return bool(upload.title) or upload.uri == old["uri"]
 
 
 def _read(uploads: Sequence[Upload]) -> _Group:

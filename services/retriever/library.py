@@ -112,9 +112,8 @@ class Library:
         """Keeps the content and queues the job that reads it. NOT_FOUND."""
         await self.collection(conn, collection_id)
         upload_id = str(uuid.uuid4())
-        for upload in uploads:
-            await documents.insert_upload(conn, upload_id, collection_id, upload)
-            await documents.insert_pending(conn, collection_id, upload)
+        await documents.insert_uploads(conn, upload_id, collection_id, uploads)
+        await documents.insert_pending(conn, collection_id, uploads)
         return await self._queue(
             conn,
             INGEST,

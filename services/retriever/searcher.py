@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from services.common import context, deadlines, errors
 from services.common.db import Database
@@ -56,6 +56,14 @@ class Outcome:
     def of(self, hit_id: str) -> tuple[int, int]:
         """(scope number, item) of a candidate id."""
         return candidates.parse(hit_id)
+
+
+class _Key(NamedTuple):
+    """Names an index in memory."""
+
+    tenant_id: str
+    collection_id: str
+    document_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,20 @@ class Searcher:
             if scope.collection_id not in found:
                 raise errors.not_found("collection", scope.collection_id)
         return found
+
+    def forget(self, collection_id: str, document_ids: Iterable[str] | None = None) -> None:
+        """Drops what is in memory of documents of the caller's tenant (None: of the collection)
+        that are gone, once that is committed."""
+        tenant_id = context.current_caller().tenant_id
+
+        def gone(key: Hashable) -> bool:
+            return (
+                isinstance(key, _Key)
+                and (key.tenant_id, key.collection_id) == (tenant_id, collection_id)
+                and (document_ids is None or not set(key.document_ids).isdisjoint(document_ids))
+            )
+
+        self._cache.drop(gone)
 
     async def _embed(
         self,
@@ -197,7 +219,7 @@ class Searcher:
         def load() -> RamIndex:
             return RamIndex.of_texts(asyncio.run_coroutine_threadsafe(texts(), loop).result(30.0))
 
-        key = (tenant_id, scope.collection_id, scope.document_ids)
+        key = _Key(tenant_id, scope.collection_id, scope.document_ids)
         index = await loop.run_in_executor(
             self._executor, self._cache.get, key, collection.version, load
         )

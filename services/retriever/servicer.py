@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from nianlun.retriever.v1 import retriever_pb2_grpc
 from services.common import errors, validate
-from services.common.db import Database
+from services.common.db import Connection, Database
 from services.common.idempotency import replay_or_run
 from services.common.jobs.rpc import JobRpcs
 from services.common.pages import page
@@ -27,6 +28,7 @@ from services.search.recipes import RECIPES
 SCHEMA: Final = "retriever"
 _WHOLE_DOCUMENT: Final = 1_000_000
 _Context = grpc.aio.ServicerContext[object, object]
+M = TypeVar("M", bound=Message)
 
 
 class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
@@ -46,6 +48,13 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self._calibrations = calibrations
         self._jobs = jobs
 
+    async def _once(
+        self, request: Message, answer: type[M], run: Callable[[Connection], Awaitable[M]]
+    ) -> M:
+        """Runs a mutation in a transaction of its own, once for a request id."""
+        async with self._db.tenant() as conn:
+            return await replay_or_run(conn, SCHEMA, request, answer, lambda: run(conn))
+
     # ---- collections ---------------------------------------------------------------------------
 
     async def CreateCollection(
@@ -59,17 +68,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         recipe = parse.recipe_name(request.default_recipe, "default_recipe")
         model = validate.text("model_id", request.model_id, 256, 0)
         model = await self._library.model(model)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.CreateCollectionResponse:
-                made = await self._library.create(
-                    conn, collection_id, name, description, recipe, model
-                )
-                return pb.CreateCollectionResponse(
-                    collection=convert.collection(made), sanitizations=changes
-                )
+        async def run(conn: Connection) -> pb.CreateCollectionResponse:
+            made = await self._library.create(conn, collection_id, name, description, recipe, model)
+            return pb.CreateCollectionResponse(
+                collection=convert.collection(made), sanitizations=changes
+            )
 
-            return await replay_or_run(conn, SCHEMA, request, pb.CreateCollectionResponse, run)
+        return await self._once(request, pb.CreateCollectionResponse, run)
 
     async def GetCollection(
         self, request: pb.GetCollectionRequest, context: _Context
@@ -107,32 +113,32 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             description = validate.text("description", request.description, 2_000, 0, changes)
         if request.HasField("default_recipe"):
             recipe = parse.recipe_name(request.default_recipe, "default_recipe")
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.UpdateCollectionResponse:
-                changed = await self._library.update(
-                    conn, collection_id, request.etag, name, description, recipe
-                )
-                return pb.UpdateCollectionResponse(
-                    collection=convert.collection(changed), sanitizations=changes
-                )
+        async def run(conn: Connection) -> pb.UpdateCollectionResponse:
+            changed = await self._library.update(
+                conn, collection_id, request.etag, name, description, recipe
+            )
+            return pb.UpdateCollectionResponse(
+                collection=convert.collection(changed), sanitizations=changes
+            )
 
-            return await replay_or_run(conn, SCHEMA, request, pb.UpdateCollectionResponse, run)
+        return await self._once(request, pb.UpdateCollectionResponse, run)
 
     async def DeleteCollection(
         self, request: pb.DeleteCollectionRequest, context: _Context
     ) -> pb.DeleteCollectionResponse:
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.DeleteCollectionResponse:
-                gone = await self._library.delete_collection(conn, collection_id)
-                return pb.DeleteCollectionResponse(
-                    documents_deleted=gone.document_count, chunks_deleted=gone.chunk_count
-                )
+        async def run(conn: Connection) -> pb.DeleteCollectionResponse:
+            gone = await self._library.delete_collection(conn, collection_id)
+            return pb.DeleteCollectionResponse(
+                documents_deleted=gone.document_count, chunks_deleted=gone.chunk_count
+            )
 
-            return await replay_or_run(conn, SCHEMA, request, pb.DeleteCollectionResponse, run)
+        response = await self._once(request, pb.DeleteCollectionResponse, run)
+        self._searcher.forget(collection_id)
+        return response
 
     # ---- documents -----------------------------------------------------------------------------
 
@@ -142,13 +148,12 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
         uploads = parse.uploads(request)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.UpsertDocumentsResponse:
-                job = await self._library.upsert(conn, collection_id, uploads)
-                return pb.UpsertDocumentsResponse(job=job)
+        async def run(conn: Connection) -> pb.UpsertDocumentsResponse:
+            job = await self._library.upsert(conn, collection_id, uploads)
+            return pb.UpsertDocumentsResponse(job=job)
 
-            return await replay_or_run(conn, SCHEMA, request, pb.UpsertDocumentsResponse, run)
+        return await self._once(request, pb.UpsertDocumentsResponse, run)
 
     async def GetDocument(
         self, request: pb.GetDocumentRequest, context: _Context
@@ -203,20 +208,21 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         collection_id = parse.collection_id(request.collection_id)
         validate.count("document_ids", request.document_ids, 1_000, 1)
         ids = [validate.ident(f"document_ids[{n}]", i) for n, i in enumerate(request.document_ids)]
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.DeleteDocumentsResponse:
-                removed, chunks, missing = await self._library.delete(
-                    conn,
-                    collection_id,
-                    list(dict.fromkeys(ids)),
-                    allow_missing=request.allow_missing,
-                )
-                return pb.DeleteDocumentsResponse(
-                    documents_deleted=removed, chunks_deleted=chunks, missing_ids=missing
-                )
+        async def run(conn: Connection) -> pb.DeleteDocumentsResponse:
+            removed, chunks, missing = await self._library.delete(
+                conn,
+                collection_id,
+                list(dict.fromkeys(ids)),
+                allow_missing=request.allow_missing,
+            )
+            return pb.DeleteDocumentsResponse(
+                documents_deleted=removed, chunks_deleted=chunks, missing_ids=missing
+            )
 
-            return await replay_or_run(conn, SCHEMA, request, pb.DeleteDocumentsResponse, run)
+        response = await self._once(request, pb.DeleteDocumentsResponse, run)
+        self._searcher.forget(collection_id, ids)
+        return response
 
     async def OpenDocumentPart(
         self, request: pb.OpenDocumentPartRequest, context: _Context
@@ -279,15 +285,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
         model = await self._library.model(validate.text("model_id", request.model_id, 256))
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.StartReembedResponse:
-                job = await self._library.reembed(
-                    conn, collection_id, model, hold_switch=request.hold_switch
-                )
-                return pb.StartReembedResponse(job=job)
+        async def run(conn: Connection) -> pb.StartReembedResponse:
+            job = await self._library.reembed(
+                conn, collection_id, model, hold_switch=request.hold_switch
+            )
+            return pb.StartReembedResponse(job=job)
 
-            return await replay_or_run(conn, SCHEMA, request, pb.StartReembedResponse, run)
+        return await self._once(request, pb.StartReembedResponse, run)
 
     async def SwitchEmbedding(
         self, request: pb.SwitchEmbeddingRequest, context: _Context
@@ -295,28 +300,26 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
         model = validate.text("model_id", request.model_id, 256, 0)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.SwitchEmbeddingResponse:
-                changed = await self._library.switch(
-                    conn, collection_id, model, drop_previous=request.drop_previous
-                )
-                return pb.SwitchEmbeddingResponse(collection=convert.collection(changed))
+        async def run(conn: Connection) -> pb.SwitchEmbeddingResponse:
+            changed = await self._library.switch(
+                conn, collection_id, model, drop_previous=request.drop_previous
+            )
+            return pb.SwitchEmbeddingResponse(collection=convert.collection(changed))
 
-            return await replay_or_run(conn, SCHEMA, request, pb.SwitchEmbeddingResponse, run)
+        return await self._once(request, pb.SwitchEmbeddingResponse, run)
 
     async def BackfillEmbeddings(
         self, request: pb.BackfillEmbeddingsRequest, context: _Context
     ) -> pb.BackfillEmbeddingsResponse:
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.BackfillEmbeddingsResponse:
-                job = await self._library.backfill(conn, collection_id)
-                return pb.BackfillEmbeddingsResponse(job=job)
+        async def run(conn: Connection) -> pb.BackfillEmbeddingsResponse:
+            job = await self._library.backfill(conn, collection_id)
+            return pb.BackfillEmbeddingsResponse(job=job)
 
-            return await replay_or_run(conn, SCHEMA, request, pb.BackfillEmbeddingsResponse, run)
+        return await self._once(request, pb.BackfillEmbeddingsResponse, run)
 
     async def Calibrate(
         self, request: pb.CalibrateRequest, context: _Context
@@ -324,13 +327,12 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         validate.request_id(request.request_id)
         collection_id = parse.collection_id(request.collection_id)
         pairs = parse.pairs(request)
-        async with self._db.tenant() as conn:
 
-            async def run() -> pb.CalibrateResponse:
-                job = await self._library.calibrate(conn, collection_id, pairs)
-                return pb.CalibrateResponse(job=job)
+        async def run(conn: Connection) -> pb.CalibrateResponse:
+            job = await self._library.calibrate(conn, collection_id, pairs)
+            return pb.CalibrateResponse(job=job)
 
-            return await replay_or_run(conn, SCHEMA, request, pb.CalibrateResponse, run)
+        return await self._once(request, pb.CalibrateResponse, run)
 
     async def GetCalibration(
         self, request: pb.GetCalibrationRequest, context: _Context

@@ -40,6 +40,12 @@ class RetrieverSettings(ServiceSettings):
     cache_tokens: int = Field(
         2_000_000, ge=1_000, description="Tokens of single-document indexes kept in memory."
     )
+    cache_s: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds after its last use that a document's index leaves memory; what is"
+        " erased by one process has left all others after this and a quarter more.",
+    )
     promote_at: int = Field(
         10_000, ge=100, description="Vectors of a collection from which it gets an HNSW index."
     )

@@ -70,22 +70,6 @@ async def add_items(
     return len(new), sum(t.length for t in new), numbers
 
 
-async def put_document(conn: Connection, collection_id: str, document: ReadDocument) -> None:
-    """Writes a read document and its metadata."""
-    upload = document.upload
-    await documents.put_ready(
-        conn,
-        collection_id,
-        upload,
-        title=document.title,
-        form=int(document.format),
-        content=document.text,
-        chunk_count=len(document.chunks),
-        changes=document.changes,
-    )
-    await documents.index_metadata(conn, collection_id, upload.document_id, upload.metadata)
-
-
 def stored_chunks(
     collection_id: str, taken: Sequence[ReadDocument], numbers: Mapping[bytes, int]
 ) -> list[StoredChunk]:
@@ -121,12 +105,8 @@ async def remove_documents(
 
     The caller has locked the collection. Gone from every leg when the transaction commits.
     """
-    counted = [
-        i
-        for i in document_ids
-        if (old := await documents.current(conn, collection_id, i)) is not None
-        and old["revision"] > 0
-    ]
+    there = await documents.current(conn, collection_id, document_ids)
+    counted = [i for i, old in there.items() if old["revision"] > 0]
     chunks, lost = await items.remove_chunks(conn, collection_id, document_ids)
     gone_items, gone_length = await items.remove_unplaced(conn, collection_id, list(lost))
     await documents.delete(conn, collection_id, document_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -153,8 +153,9 @@ class Databases:
 
 
 @contextmanager
-def serve(choice: str) -> Iterator[Server]:
-    """The server for this session by the `--db` option; skips or fails with a readable reason."""
+def serve(choice: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """The server for this session by the `--db` option; skips or fails with a readable reason.
+    `settings` go to an embedded server; others have their own."""
     if choice == "auto":
         if os.environ.get(DSN_VARIABLE):
             choice = "dsn"
@@ -169,7 +170,7 @@ def serve(choice: str) -> Iterator[Server]:
         with _container() as server:
             yield server
     else:
-        with _embedded() as server:
+        with _embedded(settings or {}) as server:
             yield server
 
 
@@ -205,10 +206,10 @@ def _container() -> Iterator[Server]:
 
 
 @contextmanager
-def _embedded() -> Iterator[Server]:
+def _embedded(settings: Mapping[str, str]) -> Iterator[Server]:
     from tests.support.embedded import EmbeddedPostgres
 
-    postgres = EmbeddedPostgres()
+    postgres = EmbeddedPostgres(settings)
     try:
         postgres.start()
         yield Server(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -29,7 +30,7 @@ log_min_messages = fatal
 class EmbeddedPostgres:
     """One server in its own short directory under /tmp; `start` and `stop` may alternate."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         _remove_leftovers()
         # The socket's path must stay below 108 bytes, so pytest's own tmp_path is too deep.
         self.data = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
@@ -46,6 +47,7 @@ class EmbeddedPostgres:
         self._run("initdb", "--auth=trust", "--encoding=UTF8", *locale, "--no-sync", "-Upostgres")
         with (self._cluster / "postgresql.conf").open("a") as conf:
             conf.write(_CONF.format(data=self.data))
+            conf.writelines(f"{name} = '{value}'\n" for name, value in (settings or {}).items())
 
     def start(self) -> None:
         """Start and wait until connections are accepted."""

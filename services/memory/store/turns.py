@@ -254,12 +254,17 @@ async def ensure_user(conn: Connection, user_id: str) -> None:
     )
 
 
-async def bump_index(conn: Connection, user_id: str) -> None:
-    """The searchable state of the user changed: caches of older versions are void."""
-    await conn.execute(
-        "UPDATE memory.users SET index_version = nextval('memory.positions') WHERE user_id = %s",
+async def bump_index(conn: Connection, user_id: str) -> int:
+    """The searchable state of the user changed: caches of older versions are void. Returns the new
+    version, that of an unknown user too."""
+    cursor = await conn.execute(
+        "WITH next AS (SELECT nextval('memory.positions') AS version), bumped AS ("
+        " UPDATE memory.users SET index_version = next.version FROM next WHERE user_id = %s)"
+        " SELECT version FROM next",
         (user_id,),
     )
+    row = await cursor.fetchone()
+    return int(row["version"]) if row else 0
 
 
 async def catch_up(conn: Connection, user_id: str) -> None:

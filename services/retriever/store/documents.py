@@ -10,9 +10,9 @@ from psycopg.types.json import Jsonb
 
 from services.common.db import Connection
 from services.common.validate import Json
-from services.retriever.domain import Document, Metadata, Scope, Upload
+from services.retriever.domain import Document, Metadata, ReadDocument, Scope, Upload
 from services.retriever.store import filters
-from services.retriever.store.sqltools import TENANT, Row, one, rows, run
+from services.retriever.store.sqltools import TENANT, Row, many, one, rows, run
 
 _COLUMNS = f"""d.collection_id, d.document_id, d.title, d.format, d.uri, d.metadata, d.state,
     d.error_reason, d.error_message, d.content_hash, d.text_chars, d.chunk_count, d.revision,
@@ -98,47 +98,44 @@ async def ids_of(conn: Connection, collection_id: str, document_ids: Sequence[st
     return {row["document_id"] for row in found}
 
 
-async def insert_pending(conn: Connection, collection_id: str, upload: Upload) -> None:
-    """Makes a new document visible as pending; one that exists stays as it is."""
-    await run(
+async def insert_pending(conn: Connection, collection_id: str, uploads: Sequence[Upload]) -> None:
+    """Makes new documents visible as pending; those that exist stay as they are."""
+    await many(
         conn,
         f"""INSERT INTO retriever.documents
                 (tenant_id, collection_id, document_id, title, given_title, format, uri, metadata,
                  state, content_hash)
             VALUES ({TENANT}, %s, %s, %s, %s, %s, %s, %s, 'pending', %s)
             ON CONFLICT (tenant_id, collection_id, document_id) DO NOTHING""",
-        (
-            collection_id, upload.document_id, upload.title or upload.document_id, upload.title,
-            upload.format, upload.uri, Jsonb(upload.metadata), upload.content_hash,
-        ),
+        [
+            (
+                collection_id, u.document_id, u.title or u.document_id, u.title, u.format, u.uri,
+                Jsonb(u.metadata), u.content_hash,
+            )
+            for u in uploads
+        ],
     )  # fmt: skip
 
 
-async def current(conn: Connection, collection_id: str, document_id: str) -> Row | None:
-    """What decides whether an upload changes anything; locks the document."""
-    return await one(
+async def current(
+    conn: Connection, collection_id: str, document_ids: Sequence[str]
+) -> dict[str, Row]:
+    """What decides whether an upload changes anything, by document; locks the documents."""
+    found = await rows(
         conn,
-        f"""SELECT content_hash, given_title, title, uri, format, metadata, state, chunk_count,
-                   revision
+        f"""SELECT document_id, content_hash, given_title, title, uri, format, metadata, state,
+                   chunk_count, revision
             FROM retriever.documents
-            WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = %s FOR UPDATE""",
-        (collection_id, document_id),
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = ANY(%s)
+            ORDER BY document_id FOR UPDATE""",
+        (collection_id, list(document_ids)),
     )
+    return {row["document_id"]: row for row in found}
 
 
-async def put_ready(
-    conn: Connection,
-    collection_id: str,
-    upload: Upload,
-    *,
-    title: str,
-    form: int,
-    content: str,
-    chunk_count: int,
-    changes: Sequence[Mapping[str, object]],
-) -> None:
-    """Writes a document that has been read; replaces what stood there under its id."""
-    await run(
+async def put_ready(conn: Connection, collection_id: str, read: Sequence[ReadDocument]) -> None:
+    """Writes documents that have been read, with their metadata; replaces what stood there."""
+    await many(
         conn,
         f"""INSERT INTO retriever.documents
                 (tenant_id, collection_id, document_id, title, given_title, format, uri, metadata,
@@ -152,25 +149,29 @@ async def put_ready(
                 text_chars = excluded.text_chars, chunk_count = excluded.chunk_count,
                 revision = retriever.documents.revision + 1, changes = excluded.changes,
                 update_time = now()""",
-        (
-            collection_id, upload.document_id, title, upload.title, form, upload.uri,
-            Jsonb(upload.metadata), upload.content_hash, content, len(content), chunk_count,
-            Jsonb(list(changes)),
-        ),
+        [
+            (
+                collection_id, d.upload.document_id, d.title, d.upload.title, int(d.format),
+                d.upload.uri, Jsonb(d.upload.metadata), d.upload.content_hash, d.text, len(d.text),
+                len(d.chunks), Jsonb(list(d.changes)),
+            )
+            for d in read
+        ],
     )  # fmt: skip
+    await index_metadata(
+        conn, collection_id, {d.upload.document_id: d.upload.metadata for d in read}
+    )
 
 
-async def put_metadata(
-    conn: Connection, collection_id: str, document_id: str, uri: str, metadata: Metadata
-) -> None:
-    """Changes a document's uri and metadata and nothing else."""
-    await run(
+async def put_metadata(conn: Connection, collection_id: str, uploads: Sequence[Upload]) -> None:
+    """Changes documents' uris and metadata and nothing else."""
+    await many(
         conn,
         f"""UPDATE retriever.documents SET uri = %s, metadata = %s, update_time = now()
             WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = %s""",
-        (uri, Jsonb(metadata), collection_id, document_id),
+        [(u.uri, Jsonb(u.metadata), collection_id, u.document_id) for u in uploads],
     )
-    await index_metadata(conn, collection_id, document_id, metadata)
+    await index_metadata(conn, collection_id, {u.document_id: u.metadata for u in uploads})
 
 
 async def put_failed(
@@ -187,30 +188,28 @@ async def put_failed(
 
 
 async def index_metadata(
-    conn: Connection, collection_id: str, document_id: str, metadata: Metadata
+    conn: Connection, collection_id: str, metadata: Mapping[str, Metadata]
 ) -> None:
-    """Replaces a document's rows in the typed metadata table."""
+    """Replaces documents' rows in the typed metadata table. `metadata`: by document."""
     await run(
         conn,
         f"""DELETE FROM retriever.document_metadata
-            WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = %s""",
-        (collection_id, document_id),
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = ANY(%s)""",
+        (collection_id, list(metadata)),
     )
-    typed = [
-        (collection_id, document_id, key, position, *_typed(value))
-        for key, stored in metadata.items()
-        for position, value in enumerate(stored if isinstance(stored, list) else [stored])
-    ]
-    if not typed:
-        return
-    async with conn.cursor() as cursor:
-        await cursor.executemany(
-            f"""INSERT INTO retriever.document_metadata
-                    (tenant_id, collection_id, document_id, key, position, text_value,
-                     number_value, bool_value, time_value)
-                VALUES ({TENANT}, %s, %s, %s, %s, %s, %s, %s, %s)""".encode(),
-            typed,
-        )
+    await many(
+        conn,
+        f"""INSERT INTO retriever.document_metadata
+                (tenant_id, collection_id, document_id, key, position, text_value,
+                 number_value, bool_value, time_value)
+            VALUES ({TENANT}, %s, %s, %s, %s, %s, %s, %s, %s)""",
+        [
+            (collection_id, document_id, key, position, *_typed(value))
+            for document_id, values in metadata.items()
+            for key, stored in values.items()
+            for position, value in enumerate(stored if isinstance(stored, list) else [stored])
+        ],
+    )
 
 
 def _typed(
@@ -239,21 +238,23 @@ async def delete(conn: Connection, collection_id: str, document_ids: Sequence[st
 # ---- uploads -----------------------------------------------------------------------------------
 
 
-async def insert_upload(
-    conn: Connection, upload_id: str, collection_id: str, upload: Upload
+async def insert_uploads(
+    conn: Connection, upload_id: str, collection_id: str, uploads: Sequence[Upload]
 ) -> None:
-    """Keeps a document's content until the job has read it."""
-    await run(
+    """Keeps documents' content until the job has read it."""
+    await many(
         conn,
         f"""INSERT INTO retriever.uploads
                 (tenant_id, upload_id, position, collection_id, document_id, title, format, uri,
                  metadata, changes, content_hash, text, data)
             VALUES ({TENANT}, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)""",
-        (
-            upload_id, upload.position, collection_id, upload.document_id, upload.title,
-            upload.format, upload.uri, Jsonb(upload.metadata), Jsonb(list(upload.changes)),
-            upload.content_hash, upload.text, upload.data,
-        ),
+        [
+            (
+                upload_id, u.position, collection_id, u.document_id, u.title, u.format, u.uri,
+                Jsonb(u.metadata), Jsonb(list(u.changes)), u.content_hash, u.text, u.data,
+            )
+            for u in uploads
+        ],
     )  # fmt: skip
 
 
@@ -304,12 +305,13 @@ async def count_uploads(conn: Connection, upload_id: str) -> int:
     return int(row["n"]) if row else 0
 
 
-async def take_upload(conn: Connection, upload_id: str, position: int) -> bool:
-    """Removes a waiting document; False when another run has taken it."""
-    taken = await run(
+async def take_uploads(conn: Connection, upload_id: str, positions: Sequence[int]) -> set[int]:
+    """Removes waiting documents; returns the positions that no other run has taken."""
+    taken = await rows(
         conn,
         f"""DELETE FROM retriever.uploads
-            WHERE tenant_id = {TENANT} AND upload_id = %s AND position = %s""",
-        (upload_id, position),
+            WHERE tenant_id = {TENANT} AND upload_id = %s AND position = ANY(%s)
+            RETURNING position""",
+        (upload_id, list(positions)),
     )
-    return taken == 1
+    return {row["position"] for row in taken}

@@ -231,9 +231,9 @@ async def insert_vectors(
         conn,
         f"""INSERT INTO retriever.vectors (tenant_id, collection_id, model_id, item, embedding)
             SELECT {TENANT}, %s, %s, n.item, n.embedding
-            FROM unnest(%s::bigint[], %s::halfvec[]) AS n (item, embedding)
+            FROM unnest(%s::bigint[], %b::halfvec[]) AS n (item, embedding)
             ON CONFLICT DO NOTHING""",
-        (collection_id, model_id, items, [HalfVector(vectors[i]).to_text() for i in items]),
+        (collection_id, model_id, items, [HalfVector(vectors[i]) for i in items]),
     )
 
 
@@ -241,22 +241,30 @@ async def insert_token_vectors(
     conn: Connection, collection_id: str, model_id: str, tokens: Mapping[int, TokenVectors]
 ) -> None:
     """Adds compressed token vectors of items that have a vector of the model."""
-    async with conn.cursor() as cursor:
-        await cursor.executemany(
-            f"""INSERT INTO retriever.token_vectors
-                    (tenant_id, collection_id, model_id, item, codec, dimensions, entries, scales)
-                SELECT {TENANT}, %s, %s, v.item, %s, %s, %s, %s FROM retriever.vectors AS v
-                WHERE v.tenant_id = {TENANT} AND v.collection_id = %s AND v.model_id = %s
-                  AND v.item = %s
-                ON CONFLICT DO NOTHING""".encode(),
-            [
-                (
-                    collection_id, model_id, t.codec, t.dimensions, t.entries, t.scales,
-                    collection_id, model_id, item,
-                )
-                for item, t in tokens.items()
-            ],
-        )  # fmt: skip
+    if not tokens:
+        return
+    await run(
+        conn,
+        f"""INSERT INTO retriever.token_vectors
+                (tenant_id, collection_id, model_id, item, codec, dimensions, entries, scales)
+            SELECT {TENANT}, %s, %s, n.item, n.codec, n.dimensions, n.entries, n.scales
+            FROM unnest(%s::bigint[], %s::text[], %s::integer[], %b::bytea[], %b::bytea[])
+                AS n (item, codec, dimensions, entries, scales)
+            JOIN retriever.vectors AS v ON v.tenant_id = {TENANT} AND v.collection_id = %s
+             AND v.model_id = %s AND v.item = n.item
+            ON CONFLICT DO NOTHING""",
+        (
+            collection_id,
+            model_id,
+            list(tokens),
+            [t.codec for t in tokens.values()],
+            [t.dimensions for t in tokens.values()],
+            [t.entries for t in tokens.values()],
+            [t.scales for t in tokens.values()],
+            collection_id,
+            model_id,
+        ),
+    )
 
 
 async def token_vectors(

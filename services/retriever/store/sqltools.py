@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from services.common.db import Connection
@@ -29,3 +30,10 @@ async def run(conn: Connection, query: str, params: tuple[Any, ...] = ()) -> int
     """Executes a statement; returns how many rows it touched."""
     cursor = await conn.execute(query.encode(), params)
     return cursor.rowcount
+
+
+async def many(conn: Connection, query: str, params: Sequence[tuple[Any, ...]]) -> None:
+    """Executes a statement once for each tuple, without waiting for each answer."""
+    if params:
+        async with conn.cursor() as cursor:
+            await cursor.executemany(query.encode(), params)

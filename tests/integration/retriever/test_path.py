@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -9,6 +11,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from tests.integration.retriever.conftest import Shelf, rid
 from tests.support import calls
+from tests.support.stack import Stack
 
 OFF = [pb.LegSetting(leg=pb.LEG_DENSE, weight=0.0)]
 
@@ -229,3 +232,28 @@ async def test_embedder_down_while_asking_is_flagged(shelf: Shelf, double: objec
     assert [h.document_id for h in response.hits] == ["a"]
     kinds = {d.kind for d in response.degradations}
     assert common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED in kinds
+
+
+async def test_d01_a_deleted_document_leaves_the_memory_of_the_process(
+    shelf: Shelf, retriever_stack: Stack
+) -> None:
+    app: Any = retriever_stack.apps["retriever"]
+
+    def held() -> int:
+        scopes = app._parts.searcher._cache._entries
+        return sum(key.tenant_id == shelf.client.tenant.tenant_id for key in scopes)
+
+    await shelf.create()
+    await shelf.put({"a": "canary one", "b": "canary two", "c": "canary three"})
+    for document in "abc":
+        one = pb.SearchScope(collection_id="docs", document_ids=[document])
+        await shelf.search("canary", scopes=[one])
+    assert held() == 3
+    await shelf.stub.DeleteDocuments(
+        pb.DeleteDocumentsRequest(request_id=rid(), collection_id="docs", document_ids=["a"])
+    )
+    assert held() == 2
+    await shelf.stub.DeleteCollection(
+        pb.DeleteCollectionRequest(request_id=rid(), collection_id="docs")
+    )
+    assert held() == 0

@@ -171,8 +171,35 @@ def test_cache_is_bounded_and_forgets() -> None:
     assert len(cache) == 2
     cache.get("c", 2, lambda: RamIndex.of_texts([("a", "text")]))
     assert cache.builds == 4
-    cache.drop("c")
+    cache.drop(lambda scope: scope == "c")
     assert len(cache) == 1
+
+
+def test_an_unused_index_leaves_memory_in_time() -> None:
+    now = 0.0
+    cache = RamIndexCache(max_idle_s=60.0, clock=lambda: now)
+    for scope in ("kept", "left"):
+        cache.get(scope, 1, lambda: RamIndex.of_texts([("a", "text")]))
+    now = 50.0
+    cache.get("kept", 1, lambda: RamIndex.of_texts([("a", "text")]))
+    now = 70.0
+    cache.sweep()
+    assert len(cache) == 1
+    assert cache.builds == 2
+    now = 120.0
+    cache.sweep()
+    assert len(cache) == 0
+
+
+def test_an_index_that_is_built_while_its_scope_is_dropped_is_not_kept() -> None:
+    cache = RamIndexCache()
+
+    def load() -> RamIndex:
+        cache.drop(lambda scope: scope == "a")
+        return RamIndex.of_texts([("a", "text")])
+
+    assert len(cache.get("a", 1, load)) == 1
+    assert len(cache) == 0
 
 
 def test_a_failed_build_is_tried_again() -> None:
