@@ -2,7 +2,7 @@
 
 import { call } from "../api.js";
 import { empty, h, replace } from "../dom.js";
-import { count, moment, ms, t } from "../i18n.js";
+import { count, moment, ms, t, term } from "../i18n.js";
 
 export async function usageView(root) {
   const from = new Date(Date.now() - 29 * 86_400_000).toISOString().slice(0, 10);
@@ -23,8 +23,8 @@ export async function usageView(root) {
 
 function row(run) {
   const took = run.end_time ? new Date(run.end_time) - new Date(run.create_time) : 0;
-  return h("tr", {}, h("td", { class: "faint" }, moment(run.create_time)), h("td", {}, run.user_id), h("td", {}, h("span", { class: "tag" }, run.intent.replace("INTENT_", "").toLowerCase())),
+  return h("tr", {}, h("td", { class: "faint" }, moment(run.create_time)), h("td", {}, run.user_id), h("td", {}, h("span", { class: "tag" }, term(run.intent, "INTENT_"))),
     h("td", { class: "mono" }, ms(took)), h("td", { class: "mono" }, ms(run.first_text_ms)),
-    h("td", {}, h("span", { class: run.save_state === "saved" ? "tag good" : run.save_state === "pending" ? "tag warn" : "tag" }, run.save_state)),
-    h("td", {}, run.degradations.map((one) => h("span", { class: "tag warn", title: one.message }, one.kind.replace("DEGRADATION_KIND_", "").toLowerCase()))));
+    h("td", {}, h("span", { class: run.save_state === "saved" ? "tag good" : run.save_state === "pending" ? "tag warn" : "tag" }, term(run.save_state))),
+    h("td", {}, run.degradations.map((one) => h("span", { class: "tag warn", title: one.message }, term(one.kind, "DEGRADATION_KIND_")))));
 }
