@@ -272,6 +272,9 @@ async def test_one_document_is_summarised_and_its_recommendation_judged(
         await page.goto(f"{url}/#/{view}")
         await expect(page.locator("main table").first).to_be_visible()
         await _shot(page, f"console-{view}")
+    await page.get_by_role("button", name="看过程").first.click()
+    await expect(page.locator("dialog .steps li.ok")).not_to_have_count(0)
+    await expect(page.locator("dialog .quote")).to_contain_text("讲融合方式")
 
 
 async def _readings_ready(client: Client) -> None:

@@ -31,9 +31,9 @@ export async function jobsView(root) {
     };
     const ended = ["JOB_STATE_FAILED", "JOB_STATE_CANCELLED"].includes(job.state);
     const open = ["JOB_STATE_QUEUED", "JOB_STATE_RUNNING", "JOB_STATE_RETRYING"].includes(job.state);
-    return h("tr", {}, h("td", {}, h("b", {}, job.kind), h("div", { class: "faint" }, job.service)),
+    return h("tr", {}, h("td", {}, h("b", {}, term(job.kind)), h("div", { class: "faint" }, term(job.service))),
       h("td", {}, h("span", { class: `tag ${TONE[job.state] || ""}` }, term(job.state, "JOB_STATE_")), job.error?.message && h("div", { class: "faint" }, job.error.message)),
-      h("td", {}, Number(job.total) > 0 ? [bar(Number(job.done) / Number(job.total)), h("span", { class: "faint" }, `${job.done}/${job.total} ${job.unit}`)] : ""),
+      h("td", {}, Number(job.total) > 0 ? [bar(Number(job.done) / Number(job.total)), h("span", { class: "faint" }, `${job.done}/${job.total} ${term(job.unit)}`)] : ""),
       h("td", {}, String(job.attempts)), h("td", { class: "faint" }, moment(job.create_time)),
       h("td", {}, ended && h("button", { class: "ghost", type: "button", onclick: act("ReplayJob") }, t("replay")), open && h("button", { class: "ghost", type: "button", onclick: act("CancelJob") }, t("cancel"))));
   }

@@ -23,6 +23,18 @@ export class Trace {
     this.draw();
   }
 
+  /** Everything of a run that has ended, from its stored events. */
+  replay(events) {
+    for (const event of events) {
+      if (event.step_started) this.steps.set(event.step_started.step, { ...event.step_started, status: "run" });
+      else if (event.step_finished) this.stepFinished(event.step_finished);
+      else if (event.context_ready) this.context = event.context_ready;
+      else if (event.tool_call) this.tools.set(event.tool_call.call_id, event.tool_call);
+      else if (event.completed) this.finished(event.completed.response?.answer, event.run_id);
+    }
+    this.draw();
+  }
+
   stepStarted(step) {
     this.steps.set(step.step, { ...step, status: "run", begun: performance.now() });
     this.draw();
@@ -65,7 +77,7 @@ export class Trace {
   timeline() {
     const longest = Math.max(1, ...[...this.steps.values()].map((step) => step.ms || 0));
     const items = [...this.steps.values()].map((step) => h("li", { class: step.status },
-      h("span", { class: "dot" }), h("span", {}, step.label || step.step),
+      h("span", { class: "dot" }), h("span", {}, term(step.step === "readings" ? "find_readings" : step.step)),
       h("span", { class: "mono faint" }, step.ms === undefined ? "…" : ms(step.ms)),
       bar((step.ms || 0) / longest),
       h("span", { class: "note" }, step.message || noted(step.counts))));
