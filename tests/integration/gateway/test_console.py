@@ -213,8 +213,8 @@ async def test_both_languages_themes_keyboard_and_a_narrow_screen(page: Any, url
         await page.wait_for_selector("main > *")
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= 360, view
-        if view == "chat":
-            await _shot(page, "console-narrow-dark")
+        if view in ("chat", "memory"):
+            await _shot(page, f"console-narrow-dark-{view}")
     await page.get_by_role("button", name="Theme").click()
 
 
