@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chat import measure
+from benchmarks.embed.report import plot
 from benchmarks.memory.report import RESULTS, machine, versions
 from nianlun import AsyncClient
 from nianlun.operations import knowledge
@@ -20,6 +21,7 @@ from tests.support.fake_llm import FakeLlm
 
 QUICK = os.environ.get("QUICK") == "1"
 COLLECTION = "bench"
+STREAMS = 50
 QUESTIONS = (
     "默认的融合方式是什么？",
     "How is a background job leased?",
@@ -45,9 +47,10 @@ async def _measure(targets: dict[str, str], key: str, fake: FakeLlm) -> dict[str
         chats = await measure.overhead(client, fake, COLLECTION, rounds)
         gaps = await measure.first_token(client, fake, COLLECTION, max(10, rounds // 5))
         pause_s = 0.1
-        stalls = await measure.streams(client, fake, 50, 40 if QUICK else 100, pause_s)
+        stalls = await measure.streams(client, fake, STREAMS, 40 if QUICK else 100, pause_s)
         spent = await measure.tokens(client, fake, COLLECTION, QUESTIONS)
-    whole = sum(one.whole_documents for one in spent)
+    # Every question has the same scope; on a busy machine its size may be unknown for some.
+    whole = max(one.whole_documents for one in spent) * len(spent)
     used = sum(one.total for one in spent)
     return {
         "corpus_chars": chars,
@@ -97,14 +100,46 @@ def _write(found: dict[str, Any], figures: list[dict[str, Any]]) -> None:
     }
     text = json.dumps(body, ensure_ascii=False, indent=1, default=str)
     (RESULTS / "chat.json").write_text(text + "\n", encoding="utf-8")
+    (RESULTS / "chat.svg").write_text(plot(_charts(found)), encoding="utf-8")
     lines = ["# chat", "", "| figure | value | limit | |", "|---|---|---|---|"]
     lines += [
         f"| {one['name']} | {one['value']:.4g} | {one['limit']:g} | {_mark(one)} |"
         for one in figures
     ]
-    lines += ["", *(f"- {name}: {value:.5g}" for name, value in found.items())]
+    lines += ["", "![bars](chat.svg)", ""]
+    lines += [*(f"- {name}: {value:.5g}" for name, value in found.items())]
     lines += ["", f"Machine: {body['machine']}", "", f"Versions: {body['versions']}", ""]
     (RESULTS / "chat.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _charts(found: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    return [
+        (
+            "One chat with memory and retrieval, ms",
+            {
+                "whole, p50": found["chat_total_p50_ms"],
+                "whole, p99": found["chat_total_p99_ms"],
+                "orchestrator's own, p50": found["overhead_p50_ms"],
+                "orchestrator's own, p99": found["overhead_p99_ms"],
+                "first token passed on, p50": found["first_token_p50_ms"],
+            },
+        ),
+        (
+            f"Gap between pieces of {STREAMS} streams, one piece each 100 ms, in ms",
+            {
+                "p50": found["stream_gap_p50_ms"],
+                "p99": found["stream_gap_p99_ms"],
+                "largest": found["stream_gap_max_ms"],
+            },
+        ),
+        (
+            f"Prompt tokens of {len(QUESTIONS)} questions",
+            {
+                "memory and retrieval": found["prompt_tokens"],
+                "whole documents": found["whole_document_tokens"],
+            },
+        ),
+    ]
 
 
 def _mark(figure: dict[str, Any]) -> str:

@@ -98,6 +98,7 @@ class OrchestratorApp:
             timeout_s=self._settings.run_timeout_s,
             lease_s=self._settings.lease_s,
             compact_after=self._settings.compact_after,
+            daily_tokens=self._settings.daily_tokens,
         )
         runs = Runs(self._db, self._jobs, steps, rules)
         defaults = Defaults(
@@ -114,6 +115,7 @@ class OrchestratorApp:
             reasoner,
             keep_messages=self._settings.keep_messages,
             retention_days=self._settings.retention_days,
+            daily_tokens=self._settings.daily_tokens,
         ).register(self._jobs)
         self._server = GrpcServer(
             self._settings,

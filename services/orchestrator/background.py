@@ -5,18 +5,18 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.db import Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.jobs import JobRun, Jobs, Retry
-from services.orchestrator import records, session_store, store, tokens
+from services.orchestrator import budget, records, session_store, store, tokens
 from services.orchestrator.language import detect
 from services.orchestrator.ports import Memory
 from services.orchestrator.prompts import compaction
-from services.orchestrator.reasoner.loop import Reasoner, Task, ToolResult
+from services.orchestrator.reasoner.loop import Reasoned, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
 from services.orchestrator.runs import COMPACT_JOB, PURGE_JOB, SAVE_JOB
 from services.orchestrator.sentences import split
@@ -62,6 +62,7 @@ class Background:
     reasoner: Reasoner
     keep_messages: int
     retention_days: int
+    daily_tokens: int = 0
 
     def register(self, jobs: Jobs) -> None:
         """Let `jobs` run these handlers."""
@@ -95,16 +96,21 @@ class Background:
                     error.reason, error.retry_after_s, "memory does not take the turn yet"
                 ) from error
             if error.reason != "REQUEST_ID_REUSED":
+                await self._show(job, run_id, found[1], "failed")
                 raise
             # An earlier attempt of this run stands in memory already, with other words of the
             # assistant.
             state = "saved"
-        record = pb.Run.FromString(found[1])
+        await self._show(job, run_id, found[1], state)
+        return {"saved": "1"}
+
+    async def _show(self, job: JobRun, run_id: str, stored: bytes, state: str) -> None:
+        """Write down how the save of a run stands; what failed stays there for another attempt."""
+        record = pb.Run.FromString(stored)
         record.save_state = state
         async with self.db.tenant(job.tenant_id) as conn:
             await job.fence(conn)
-            await store.saved(conn, run_id, record.SerializeToString())
-        return {"saved": "1"}
+            await store.show_save(conn, run_id, record.SerializeToString(), done=state == "saved")
 
     async def compact_session(self, job: JobRun) -> Mapping[str, str]:
         """Summarise all but the latest messages of a session."""
@@ -114,9 +120,14 @@ class Background:
         old = messages[: -self.keep_messages]
         if not old:
             return {"compacted": "0"}
-        text = await self._summary(summary, old)
+        async with self.db.tenant(job.tenant_id) as conn:
+            used_up = await budget.used_up(conn, self.daily_tokens)
+        made = None if used_up else await self._by_model(summary, old)
+        text = made.text if made is not None and made.text else _extracts(summary, old)
         async with self.db.tenant(job.tenant_id) as conn:
             await job.fence(conn)
+            if made is not None:
+                await budget.count(conn, made.prompt_tokens, made.completion_tokens)
             await session_store.compact(conn, user_id, session_id, old[-1].seq, text)
         return {"compacted": str(len(old))}
 
@@ -144,23 +155,25 @@ class Background:
             raise
         return {"applied": "1"}
 
-    async def _summary(self, previous: str, old: list[session_store.Message]) -> str:
-        if self.reasoner.available:
-            language = detect(" ".join(m.text for m in old[-4:]))
-            transcript = "\n".join(f"{m.role}: {m.text}" for m in old)
-            messages = [
-                ModelMessage("system", compaction.system(language)),
-                ModelMessage("user", compaction.request(previous, transcript, language)),
-            ]
-            result = await self.reasoner.answer(
-                Task(messages=messages, synthesis_request="", max_output_tokens=_SUMMARY_TOKENS),
-                _NoTools(),
-                _Silent(),
-                Deadline.after(_COMPACT_S),
-            )
-            if result.text is not None and not result.recovered:
-                return tokens.cut(result.text.strip(), _SUMMARY_TOKENS)
-        return _extracts(previous, old)
+    async def _by_model(self, previous: str, old: list[session_store.Message]) -> Reasoned | None:
+        """The model's summary and what it cost; its text is None where it is no good."""
+        if not self.reasoner.available:
+            return None
+        language = detect(" ".join(m.text for m in old[-4:]))
+        transcript = "\n".join(f"{m.role}: {m.text}" for m in old)
+        messages = [
+            ModelMessage("system", compaction.system(language)),
+            ModelMessage("user", compaction.request(previous, transcript, language)),
+        ]
+        result = await self.reasoner.answer(
+            Task(messages=messages, synthesis_request="", max_output_tokens=_SUMMARY_TOKENS),
+            _NoTools(),
+            _Silent(),
+            Deadline.after(_COMPACT_S),
+        )
+        whole = result.text is not None and not result.recovered
+        text = tokens.cut((result.text or "").strip(), _SUMMARY_TOKENS) if whole else None
+        return replace(result, text=text)
 
 
 def _extracts(previous: str, old: list[session_store.Message]) -> str:

@@ -98,8 +98,9 @@ def recommendations(turn: Turn) -> list[pb.Recommendation]:
 
 def schema_of(turn: Turn) -> dict[str, object]:
     """The JSON Schema of a structured answer: the caller's, else the intent's own."""
-    schema = turn.input.response_schema or INTENTS[turn.intent].schema or {}
-    return dict(schema)
+    given = turn.input.response_schema
+    schema = INTENTS[turn.intent].schema if given is None else given
+    return dict(schema or {})
 
 
 def _schema_text(turn: Turn) -> str:

@@ -15,7 +15,7 @@ from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.jobs import Jobs
 from services.common.status import reason_number
-from services.orchestrator import records, session_store, store
+from services.orchestrator import budget, records, session_store, store
 from services.orchestrator.domain import History, TurnInput
 from services.orchestrator.events import EventLog
 from services.orchestrator.pipeline import Pipeline
@@ -37,6 +37,7 @@ class Rules:
     timeout_s: float = 120.0
     lease_s: float = 30.0
     compact_after: int = 40
+    daily_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class _Claim:
     history: History
     events: bytes | None = None
     busy: bool = False
+    used_up: bool = False
 
 
 class Runs:
@@ -77,6 +79,7 @@ class Runs:
             deadline=deadline,
             request_id=request_id,
             history=claim.history,
+            model_allowed=not claim.used_up,
         )
         if bad_user:
             turn.degrade(
@@ -149,7 +152,8 @@ class Runs:
             if asked.session_id:
                 stored = await session_store.load(conn, asked.user_id, asked.session_id)
                 history = stored if stored.stored else history
-        return _Claim(run_id, attempt, history)
+            used_up = await budget.used_up(conn, self._rules.daily_tokens)
+        return _Claim(run_id, attempt, history, used_up=used_up)
 
     async def _execute(self, turn: Turn, claim: _Claim) -> None:
         lease = asyncio.create_task(self._keep_lease(claim))
@@ -223,7 +227,10 @@ class Runs:
         )
         asked = turn.input
         async with self._db.tenant() as conn:
-            if not await store.end_run(conn, ending) or state != "completed":
+            if not await store.end_run(conn, ending):
+                return
+            await budget.count(conn, turn.usage.prompt_tokens, turn.usage.completion_tokens)
+            if state != "completed":
                 return
             if ending.pending is not None:
                 await self._jobs.enqueue(

@@ -59,6 +59,12 @@ class OrchestratorSettings(ServiceSettings):
         default=8.0, gt=0, description="Longest time to verify an answer."
     )
     save_timeout_s: float = Field(default=3.0, gt=0, description="Longest time to save the turn.")
+    daily_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Tokens of the answering model that a tenant may use a UTC day; 0: no limit. "
+        "When they are used up, answers are made of extracts and flagged BUDGET_STOPPED.",
+    )
     prompt_tokens: int = Field(
         default=12_000, ge=500, description="Token budget of a whole prompt."
     )

@@ -215,14 +215,14 @@ async def pending(conn: Connection, run_id: str) -> tuple[bytes, bytes] | None:
     return None if row is None else (bytes(row["pending"]), bytes(row["record"]))
 
 
-async def saved(conn: Connection, run_id: str, record: bytes) -> None:
-    """The pending exchange of a run stands in memory now."""
+async def show_save(conn: Connection, run_id: str, record: bytes, *, done: bool) -> None:
+    """`record` says how the save of a run stands; once `done`, the exchange waits no more."""
     await conn.execute(
         f"""
-        UPDATE orchestrator.runs SET pending = NULL, record = %s
+        UPDATE orchestrator.runs SET record = %s, pending = CASE WHEN NOT %s THEN pending END
         WHERE tenant_id = {_TENANT} AND run_id = %s AND pending IS NOT NULL
         """,
-        (record, run_id),
+        (record, done, run_id),
     )
 
 

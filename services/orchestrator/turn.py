@@ -29,6 +29,7 @@ class Turn:
     request_id: str = ""
     intent: pb.Intent.ValueType = pb.INTENT_UNSPECIFIED
     route_reason: str = ""
+    model_allowed: bool = True
     history: History = field(default_factory=History)
     memory: LoadedMemory = field(default_factory=LoadedMemory)
     retrieved: Retrieved = field(default_factory=Retrieved)

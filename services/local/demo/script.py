@@ -52,7 +52,7 @@ SECOND_SESSION = (
         text="年轮怎样保证一个租户读不到另一个租户的数据？",
         about="a question about the documents, in Chinese",
         documents=True,
-        contains_any=("行级安全", "row-level security", "RLS", "租户"),
+        contains_any=("行级安全", "row-level security", "RLS"),
         cites=True,
     ),
     Question(

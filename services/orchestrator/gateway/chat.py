@@ -20,7 +20,7 @@ from services.common.status import reason_name
 from services.orchestrator.gateway import errors
 from services.orchestrator.gateway.backends import Backends, calling
 from services.orchestrator.gateway.bodies import read_json, sse
-from services.orchestrator.gateway.chat_request import ChatCall, parse
+from services.orchestrator.gateway.chat_request import ChatCall, as_asked, parse
 from services.orchestrator.intents import INTENTS
 
 _FINISH = {"length": "length", "content_filter": "content_filter"}
@@ -36,11 +36,14 @@ class ChatEndpoint:
     async def create(self, request: Request) -> Response:
         """Answer one request."""
         call = parse(await read_json(request), request)
-        if not call.stream:
-            return await self._whole(request, call)
-        events = self._events(request, call)
-        # Failures before the first event are still plain HTTP errors.
-        first = await anext(events)
+        try:
+            if not call.stream:
+                return await self._whole(request, call)
+            events = self._events(request, call)
+            # Failures before the first event are still plain HTTP errors.
+            first = await anext(events)
+        except DomainError as error:
+            raise as_asked(error) from error
         return StreamingResponse(
             _sse(call, first, events), media_type="text/event-stream", headers=_SSE_HEADERS
         )

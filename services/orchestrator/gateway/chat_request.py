@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.errors import DomainError
 from services.orchestrator.gateway.errors import bad_request
 from services.orchestrator.intents import INTENTS
 
@@ -24,6 +26,25 @@ _STRINGS = (
     "time_zone",
     "document_title",
     "intent",
+)
+# Fields of ChatInput by their first part, as they are called in a request.
+_FIELDS = {
+    "message": "messages",
+    "history": "messages",
+    "instructions": "messages",
+    "response_schema": "response_format",
+    "max_output_tokens": "max_tokens",
+    "request_id": "Idempotency-Key",
+}
+_TRUTHS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off", ""), False),
+}
+_WITHOUT_EFFECT = (
+    ("top_p", 0, 1),
+    ("presence_penalty", -2, 2),
+    ("frequency_penalty", -2, 2),
+    ("seed", -(2.0**63), 2.0**63),
 )
 _SYSTEM = frozenset({"system", "developer"})
 _SLUGS = {spec.slug: intent for intent, spec in INTENTS.items()}
@@ -64,19 +85,43 @@ def parse(body: Mapping[str, Any], request: Request) -> ChatCall:
     _switches(extra, asked)
     _format(body, extra, asked)
     _generation(body, asked)
-    options = body.get("stream_options") or {}
-    if not isinstance(options, Mapping):
+    options = body.get("stream_options")
+    if not isinstance(options, Mapping | None):
         raise bad_request("stream_options must be an object", "stream_options")
+    include_usage = (options or {}).get("include_usage")
+    if not isinstance(include_usage, bool | None):
+        raise bad_request("include_usage must be true or false", "stream_options")
     if not isinstance(body.get("stream"), bool | None):
         raise bad_request("stream must be true or false", "stream")
     return ChatCall(
         input=asked,
-        request_id=request.headers.get("idempotency-key", "")[:128] or uuid.uuid4().hex,
+        request_id=_header(request, "idempotency-key") or uuid.uuid4().hex,
         model=model,
         stream=bool(body.get("stream")),
-        include_usage=bool(options.get("include_usage")),
-        events=_truth(extra.get("events")),
+        include_usage=bool(include_usage),
+        events=_truth(extra, "events"),
     )
+
+
+def as_asked(error: DomainError) -> DomainError:
+    """`error` with the fields at fault named as an OpenAI client knows them."""
+    if not error.violations:
+        return error
+    named = [(_asked_field(field), text) for field, text in error.violations]
+    return DomainError(
+        error.reason,
+        error.message,
+        metadata=error.metadata,
+        violations=named,
+        retry_after_s=error.retry_after_s,
+        resource=error.resource,
+        detail=error.detail,
+    )
+
+
+def _asked_field(field: str) -> str:
+    bare = field.removeprefix("input.").removeprefix("scope.").removeprefix("generation.")
+    return _FIELDS.get(re.split(r"[\[.]", bare)[0], bare)
 
 
 def _refuse(body: Mapping[str, Any]) -> None:
@@ -87,10 +132,12 @@ def _refuse(body: Mapping[str, Any]) -> None:
             "tools",
             "unsupported_parameter",
         )
+    if body.get("tool_choice") not in (None, "none", "auto"):
+        raise bad_request("tool_choice needs tools", "tool_choice", "unsupported_value")
     for name in _REFUSED:
         if body.get(name):
             raise bad_request(f"{name} is not supported", name, "unsupported_parameter")
-    if body.get("n") not in (None, 1):
+    if body.get("n") not in (None, 1) or body.get("n") is True:
         raise bad_request("n must be 1", "n", "unsupported_value")
     if body.get("logprobs"):
         raise bad_request("logprobs are not supported", "logprobs", "unsupported_parameter")
@@ -113,8 +160,9 @@ def _extra(body: Mapping[str, Any], request: Request, model: str) -> dict[str, A
         ("x-session-id", "session_id"),
         ("x-nianlun-collection", "collection_id"),
     ):
-        if request.headers.get(header):
-            merged[key] = request.headers[header]
+        value = _header(request, header)
+        if value:
+            merged[key] = value
     for name in ("metadata", "nianlun"):
         given = body.get(name)
         if given is None:
@@ -196,8 +244,8 @@ def _scope(extra: Mapping[str, Any], asked: pb.ChatInput) -> None:
 def _switches(extra: Mapping[str, Any], asked: pb.ChatInput) -> None:
     for name in ("use_memory", "use_retrieval", "use_tools", "save_turn"):
         if name in extra:
-            setattr(asked, name, _truth(extra[name]))
-    asked.verify = _truth(extra.get("verify"))
+            setattr(asked, name, _truth(extra, name))
+    asked.verify = _truth(extra, "verify")
     top_k = extra.get("top_k", 0)
     if isinstance(top_k, bool) or not isinstance(top_k, int) or not 0 <= top_k <= 20:
         raise bad_request("top_k must be an integer from 0 to 20", "top_k")
@@ -234,14 +282,14 @@ def _format(body: Mapping[str, Any], extra: Mapping[str, Any], asked: pb.ChatInp
 
 
 def _generation(body: Mapping[str, Any], asked: pb.ChatInput) -> None:
-    temperature = body.get("temperature")
+    temperature = _number(body, "temperature", 0, 2)
     if temperature is not None:
-        if isinstance(temperature, bool) or not isinstance(temperature, int | float):
-            raise bad_request("temperature must be a number", "temperature")
-        if not 0 <= temperature <= 2:
-            raise bad_request("temperature must be from 0 to 2", "temperature")
         asked.generation.temperature = temperature
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    # Read by every client library, without effect here; a wrong value is a mistake all the same.
+    for name, low, high in _WITHOUT_EFFECT:
+        _number(body, name, low, high)
+    limit = body.get("max_completion_tokens")
+    limit = body.get("max_tokens") if limit is None else limit
     if limit is not None:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 32_768:
             raise bad_request("max_tokens must be an integer from 1 to 32768", "max_tokens")
@@ -257,10 +305,32 @@ def _string(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _truth(value: Any) -> bool:
-    """Truth as JSON or, in OpenAI's metadata, as a string."""
-    return (
-        value.strip().lower() in ("1", "true", "yes", "on")
-        if isinstance(value, str)
-        else bool(value)
-    )
+def _number(body: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise bad_request(f"{name} must be a number", name)
+    if not low <= value <= high:
+        raise bad_request(f"{name} must be from {low:g} to {high:g}", name)
+    return float(value)
+
+
+def _header(request: Request, name: str) -> str:
+    """A header as clients mean it: ASCII, or UTF-8 that the protocol reads as Latin-1."""
+    value = request.headers.get(name, "")
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def _truth(extra: Mapping[str, Any], name: str) -> bool:
+    """Truth as JSON or, in OpenAI's metadata, as a string; nothing is false."""
+    value = extra.get(name)
+    found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool | None):
+        found = {0: False, 1: True}.get(found) if isinstance(found, int) else None
+    if found is None and value is not None:
+        raise bad_request(f"{name} must be true or false", name)
+    return bool(found)

@@ -8,8 +8,8 @@ from services.orchestrator.prompts.branch import Branch, IntentPrompt
 def _role(branch: Branch) -> list[str]:
     return [
         branch.say(
-            "你是信息提取助手，只照资料准确地提取。",
-            "You are an extractor of information from sources, exact in every word.",
+            "你是信息提取助手，提取要准确。",
+            "You are an extractor of information, exact in every word.",
         )
     ]
 

@@ -19,6 +19,14 @@ def _role(branch: Branch) -> list[str]:
 
 def _task(branch: Branch) -> list[str]:
     title = branch.title or branch.say("当前文档", "current document")
+    if not branch.evidence:
+        return [
+            branch.say(
+                f"《{title}》的内容没有取到：告诉用户无法总结，不要凭标题编写。",
+                f"The text of “{title}” is not available: tell the user so and write nothing from "
+                "the title alone.",
+            )
+        ]
     lines = [branch.say(f"总结《{title}》。", f"Summarise “{title}”.")]
     if branch.readings:
         lines.append(
@@ -48,18 +56,12 @@ def _task(branch: Branch) -> list[str]:
                 "reader read before.",
             )
         )
-    if not branch.evidence:
-        lines.append(
-            branch.say(
-                "没有取得文档内容：告诉用户无法总结，不要凭标题编写。",
-                "The document's text is not available: tell the user so and write nothing from "
-                "the title alone.",
-            )
-        )
     return lines
 
 
 def _form(branch: Branch) -> list[str]:
+    if not branch.evidence:
+        return []
     return [
         branch.say(
             "用小标题分段，每段两到四句。", "Use short headings, two to four sentences under each."

@@ -80,8 +80,8 @@ def constraints(branch: Branch) -> list[str]:
     if branch.preferences:
         lines.append(
             branch.say(
-                "遵循上面“请遵循”一栏里用户的偏好。",
-                "Follow the user's preferences that stand above under what to follow.",
+                "遵守上面“请遵守”一栏里用户的偏好。",
+                "Follow the user's preferences that stand above under “follow this”.",
             )
         )
     if branch.tools:

@@ -24,20 +24,24 @@ def _task(branch: Branch) -> list[str]:
     ]
     if branch.evidence:
         lines.append(
-            branch.say(
-                '每一步都以资料为依据，并在 sources 里列出资料编号（如 "E1"）；只用给出的编号。',
-                'Rest each step on the sources and list their ids (like "E1") under sources; '
-                "use only ids that were given.",
-            )
+            branch.say("每一步都以资料为依据。", "Rest each step on the sources that were given.")
         )
     else:
-        lines.append(
-            branch.say(
-                "没有可引用的资料：sources 一律留空。",
-                "There are no sources to cite: leave every sources list empty.",
-            )
-        )
+        lines.append(branch.say("没有可引用的资料。", "There are no sources to cite."))
+    if '"sources"' in branch.schema:
+        lines.append(_sources(branch))
     return lines
+
+
+def _sources(branch: Branch) -> str:
+    """What goes into `sources`; a caller's own schema may have no such list."""
+    if branch.evidence:
+        return branch.say(
+            '在 sources 里列出每一步所据资料的编号（如 "E1"）；只用给出的编号。',
+            'List the ids (like "E1") that a step rests on under sources; use only ids that were '
+            "given.",
+        )
+    return branch.say("sources 一律留空。", "Leave every sources list empty.")
 
 
 def _form(branch: Branch) -> list[str]:

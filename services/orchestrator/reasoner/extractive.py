@@ -13,7 +13,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator import sentences
 from services.orchestrator.domain import LoadedMemory, Readings, TurnInput
 from services.orchestrator.reasoner.recollect import recollect, wants_short
-from services.orchestrator.reasoner.scoring import coverage
+from services.orchestrator.reasoner.scoring import Scored, coverage
 from services.orchestrator.router import is_question, is_recall
 
 _MARKUP = re.compile(
@@ -25,6 +25,9 @@ _OWN_LINE = re.compile(r"\s*(?:[#>|]|```|~~~|[-*+]\s|\d+[.)、]\s?|[-=_*]{3,}\s*
 _ENDED = re.compile(r"[。！？；.!?:：;|]\s*$")
 _WRAPPED_WIDTH = 50
 _LEAST_COVERAGE = 0.1
+_PRIOR_BONUS = 0.15
+# The sentence that opens a passage says what it is about, often in other words than the question.
+_LEAD_BONUS = 0.08
 # Somebody who speaks of a person, or in sentences, tells; a bare term or number looks up.
 _TELLS = re.compile(r"[我你您他她咱]|[，。！；,!;]|\.\s|\b(?:i|i'm|my|we|our|you)\b", re.IGNORECASE)
 _LOOKUP_CHARS = 40
@@ -35,6 +38,7 @@ class _Candidate:
     text: str
     evidence: pb.Evidence
     heading: str
+    leads: bool = False
 
 
 def answer(
@@ -76,7 +80,13 @@ def passages(question: str, evidence: Sequence[pb.Evidence], limit: int) -> str:
         return ""
     ranked = coverage(question, [f"{c.heading} {c.text}" for c in candidates])
     prior = {item.evidence_id: 1.0 / (rank + 1) for rank, item in enumerate(evidence)}
-    ranked.sort(key=lambda s: -(s.score + 0.15 * prior[candidates[s.index].evidence.evidence_id]))
+
+    def worth(one: Scored) -> float:
+        candidate = candidates[one.index]
+        lead = _LEAD_BONUS if candidate.leads else 0.0
+        return one.score + lead + _PRIOR_BONUS * prior[candidate.evidence.evidence_id]
+
+    ranked.sort(key=worth, reverse=True)
     chosen = [candidates[s.index] for s in ranked if s.score >= _LEAST_COVERAGE][:limit]
     if not chosen:
         chosen = candidates[:1]
@@ -92,7 +102,7 @@ def _candidates(item: pb.Evidence) -> list[_Candidate]:
             continue
         text = _plain(sentence.text)
         if len(text) >= 6:
-            result.append(_Candidate(text[:400], item, heading))
+            result.append(_Candidate(text[:400], item, heading, leads=not result))
     return result
 
 

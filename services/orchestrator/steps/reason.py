@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.deadlines import Deadline
-from services.orchestrator import citations, tokens
+from services.orchestrator import budget, citations, tokens
 from services.orchestrator.context_builder import recommendations, schema_of, uses_tools
 from services.orchestrator.engine import Failure, Outcome
 from services.orchestrator.intents import INTENTS
@@ -81,8 +81,8 @@ class Reason:
     async def run(self, turn: Turn) -> Outcome:
         """Set `turn.answer`. Raises RunFailedError where no answer is possible."""
         is_structured = INTENTS[turn.intent].structured
-        if not self.reasoner.available:
-            _degrade_no_llm(turn)
+        if not self.reasoner.available or not turn.model_allowed:
+            (_degrade_no_llm if turn.model_allowed else _degrade_budget)(turn)
             if is_structured:
                 await _rule_json(turn, "extractive")
             else:
@@ -226,13 +226,18 @@ async def _rule_json(turn: Turn, finish: str) -> None:
         value = rules.fields(turn.input, turn.evidence, schema, own)
     (problems,) = await schemas.problems([value], schema)
     if problems:
-        reason = (
-            common_pb2.ERROR_REASON_MODEL_UNAVAILABLE
-            if finish == "extractive"
-            else common_pb2.ERROR_REASON_MODEL_FAILED
+        raise RunFailedError(
+            _why_no_json(turn, finish), f"no JSON that satisfies the schema: {problems[0]}"
         )
-        raise RunFailedError(reason, f"no JSON that satisfies the schema: {problems[0]}")
     _finish_json(turn, value, finish)
+
+
+def _why_no_json(turn: Turn, finish: str) -> common_pb2.ErrorReason.ValueType:
+    if not turn.model_allowed:
+        return common_pb2.ERROR_REASON_BUDGET_EXHAUSTED
+    if finish == "extractive":
+        return common_pb2.ERROR_REASON_MODEL_UNAVAILABLE
+    return common_pb2.ERROR_REASON_MODEL_FAILED
 
 
 def _set_answer(
@@ -269,6 +274,18 @@ def _degrade_no_llm(turn: Turn) -> None:
         "没有配置语言模型，答案摘自资料和记忆"
         if zh
         else "no language model is configured: the answer is made of extracts",
+    )
+
+
+def _degrade_budget(turn: Turn) -> None:
+    zh = turn.input.language == "zh"
+    turn.degrade(
+        common_pb2.DEGRADATION_KIND_BUDGET_STOPPED,
+        "reason",
+        "今天的模型用量已用完，答案摘自资料和记忆"
+        if zh
+        else "today's budget of the model is used up: the answer is made of extracts",
+        layer=budget.LAYER,
     )
 
 

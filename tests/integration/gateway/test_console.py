@@ -4,6 +4,7 @@ upload.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -96,7 +97,22 @@ async def page(browser: Any, url: str, client: Client, fake_llm: FakeLlm) -> Asy
 
 async def _shot(page: Any, name: str) -> None:
     if SHOTS:
+        await expect(page.locator(".toast")).to_have_count(0)
+        await page.mouse.move(0, 0)
         await page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
+async def _remember(client: Client) -> None:
+    for attribute, value, kind in (
+        ("name", "林晓雨", m.FACT_KIND_FACT),
+        ("city", "成都", m.FACT_KIND_FACT),
+        ("answer_style", "简短", m.FACT_KIND_PREFERENCE),
+    ):
+        await client.memory.PutFact(
+            m.PutFactRequest(
+                request_id=new_id(), user_id="u_001", kind=kind, attribute=attribute, value=value
+            )
+        )
 
 
 async def _upload(page: Any, url: str) -> None:
@@ -108,12 +124,13 @@ async def _upload(page: Any, url: str) -> None:
         "#files",
         {"name": "fusion.md", "mimeType": "text/markdown", "buffer": DOCUMENT.encode()},
     )
-    await expect(page.locator("table")).to_contain_text("ready")
+    await expect(page.locator("table")).to_contain_text("已就绪")
 
 
 async def test_upload_then_ask_with_a_citation_that_opens(
-    page: Any, url: str, fake_llm: FakeLlm
+    page: Any, url: str, client: Client, fake_llm: FakeLlm
 ) -> None:
+    await _remember(client)
     await _upload(page, url)
     await _shot(page, "console-library")
     answer = llm.text(
@@ -143,16 +160,7 @@ async def test_upload_then_ask_with_a_citation_that_opens(
 async def test_a_fact_corrected_is_seen_in_the_next_answer_and_forgotten_on_request(
     page: Any, url: str, client: Client, fake_llm: FakeLlm
 ) -> None:
-    for attribute, value, kind in (
-        ("name", "林晓雨", m.FACT_KIND_FACT),
-        ("city", "成都", m.FACT_KIND_FACT),
-        ("answer_style", "简短", m.FACT_KIND_PREFERENCE),
-    ):
-        await client.memory.PutFact(
-            m.PutFactRequest(
-                request_id=new_id(), user_id="u_001", kind=kind, attribute=attribute, value=value
-            )
-        )
+    await _remember(client)
     await page.goto(f"{url}/#/memory")
     card = page.locator(".fact[data-attribute=city]")
     await expect(card).to_contain_text("成都")
@@ -172,6 +180,19 @@ async def test_a_fact_corrected_is_seen_in_the_next_answer_and_forgotten_on_requ
     await expect(page.locator(".trace .memo").first).to_be_visible()
     asked = [call for call in fake_llm.chats() if "我住哪" in call.of_role("user")]
     assert "杭州" in asked[0].of_role("system")
+    await page.get_by_role("button", name=re.compile("Language")).click()
+    await page.get_by_role("button", name="Theme").click()
+    # After a reload the session comes back as memory has it.
+    await page.reload()
+    await expect(page.locator(".msg.user .bubble")).to_have_text("我住哪？")
+    await expect(page.locator(".msg.bot .prose")).to_contain_text("杭州")
+    await page.fill(".composer textarea", "我住哪？再说一遍。")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".trace")).to_contain_text("Memory used")
+    await expect(page.locator(".msg.bot .judge")).to_have_count(1)
+    await _shot(page, "console-chat-en-dark")
+    await page.get_by_role("button", name=re.compile("Language")).click()
+    await page.get_by_role("button", name="明暗").click()
     await page.goto(f"{url}/#/memory")
     await card.get_by_role("button", name="遗忘").click()
     await page.click("dialog .btn.danger")
@@ -192,8 +213,8 @@ async def test_both_languages_themes_keyboard_and_a_narrow_screen(page: Any, url
         await page.wait_for_selector("main > *")
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= 360, view
-        if view == "chat":
-            await _shot(page, "console-narrow-dark")
+        if view in ("chat", "memory"):
+            await _shot(page, f"console-narrow-dark-{view}")
     await page.get_by_role("button", name="Theme").click()
 
 
@@ -216,3 +237,88 @@ async def test_a_wrong_key_is_asked_for_again(browser: Any, url: str) -> None:
     await page.click("dialog .btn.primary")
     await expect(page.locator("dialog .tag.bad")).to_be_visible()
     await context.close()
+
+
+async def test_one_document_is_summarised_and_its_recommendation_judged(
+    page: Any, url: str, client: Client, fake_llm: FakeLlm
+) -> None:
+    fake_llm.on("陪读助手", llm.text("讲融合方式。[E1]"))
+    await _upload(page, url)
+    await page.set_input_files(
+        "#files",
+        {"name": "leases.md", "mimeType": "text/markdown", "buffer": DOCUMENT[30:].encode()},
+    )
+    await expect(page.locator("table tbody tr")).to_have_count(2)
+    for number, title in enumerate(("fusion.md", "leases.md")):
+        await page.goto(f"{url}/#/library")
+        row = page.locator("table tbody tr").filter(has_text=title)
+        await row.get_by_role("button", name="问这份").click()
+        await page.get_by_role("button", name="总结", exact=True).click()
+        await expect(page.locator(".msg.bot .judge")).to_have_count(1)
+        if number == 0:
+            await _readings_ready(client)
+    related = page.locator(".trace .related")
+    await expect(related).to_have_count(1)
+    await related.get_by_role("button", name="没用").click()
+    await expect(related.get_by_role("button", name="没用")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    read = await client.memory.ListReadings(m.ListReadingsRequest(user_id="u_001"))
+    weights = {one.document_id: one.weight for one in read.readings}
+    assert weights["fusion.md"] < 1 == weights["leases.md"]
+    await page.get_by_role("button", name="不限定文档").click()
+    await expect(page.locator(".composer .document")).to_have_count(0)
+    for view in ("jobs", "usage"):
+        await page.goto(f"{url}/#/{view}")
+        await expect(page.locator("main table").first).to_be_visible()
+        await _shot(page, f"console-{view}")
+    await page.get_by_role("button", name="看过程").first.click()
+    await expect(page.locator("dialog .steps li.ok")).not_to_have_count(0)
+    await expect(page.locator("dialog .quote")).to_contain_text("讲融合方式")
+
+
+async def _readings_ready(client: Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            found = await client.memory.ListReadings(m.ListReadingsRequest(user_id="u_001"))
+            if found.readings and all(
+                one.vector_state == m.VECTOR_STATE_READY for one in found.readings
+            ):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_an_upload_of_the_wrong_kind_is_refused_at_once(page: Any, url: str) -> None:
+    await _upload(page, url)
+    await page.set_input_files(
+        "#files", {"name": "x.exe", "mimeType": "application/x-msdownload", "buffer": b"MZ"}
+    )
+    await expect(page.locator(".toast.bad")).to_contain_text("x.exe")
+    await expect(page.locator("table tbody tr")).to_have_count(1)
+
+
+async def test_nothing_is_fetched_from_elsewhere(page: Any, url: str) -> None:
+    hosts: set[str] = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    for view in ("chat", "memory", "search", "library", "jobs", "usage"):
+        await page.goto(f"{url}/#/{view}")
+        await page.wait_for_selector("main > *")
+    await page.reload()
+    await page.wait_for_selector("main > *")
+    assert hosts == {url.split("/")[2]}
+
+
+async def test_the_keyboard_alone_reaches_everything(page: Any, fake_llm: FakeLlm) -> None:
+    fake_llm.on("键盘", llm.text("好。"))
+    await page.keyboard.type("只用键盘。")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".msg.bot .judge")).to_have_count(1)
+    await page.keyboard.press("Alt+2")
+    await page.wait_for_url("**/#/memory")
+    assert await page.evaluate("document.activeElement.id") == "view"
+    seen = set()
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        focused = "document.activeElement.textContent || document.activeElement.id"
+        seen.add(await page.evaluate(focused))
+    assert {"档案", "记事", "导出", "添加", "跳到内容"} <= seen

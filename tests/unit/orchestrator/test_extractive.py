@@ -133,6 +133,17 @@ def test_documents_are_quoted_with_their_ids() -> None:
     assert "[E2]" in english
 
 
+def test_the_sentence_that_opens_a_passage_is_heard_too() -> None:
+    text = (
+        "每张租户表都启用并强制行级安全，策略只有一条。租户写在事务里的设置里，没有设置就一行也看不到。"
+        "服务使用的角色不是表的所有者。把查询里的 WHERE 删掉，仍读不到别的租户的行，有测试这样做。"
+    )
+    passage = pb.Evidence(evidence_id="E1", title="架构", section="隔离由数据库保证", text=text)
+    found = extractive.passages("年轮怎样保证一个租户读不到另一个租户的数据？", [passage], 2)
+    assert "读不到别的租户" in found.splitlines()[0]
+    assert "行级安全" in found.splitlines()[1]
+
+
 def test_short_answers_where_the_user_asked_for_them() -> None:
     long = LoadedMemory(facts=FACTS)
     question = "后台任务 background job lease 融合 RRF workers？"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import product
 
@@ -12,13 +14,16 @@ from services.memory.safety.mineable import own_words
 from services.orchestrator.domain import (
     History,
     HistoryLine,
+    Language,
     LoadedMemory,
     Readings,
     SimilarReading,
     TurnInput,
 )
 from services.orchestrator.intents import INTENTS
+from services.orchestrator.prompts import shared
 from services.orchestrator.prompts.assemble import Budget, Material, Prompt, assemble
+from services.orchestrator.prompts.branch import Branch
 from services.orchestrator.prompts.registry import PROMPTS
 
 WHEN = datetime(2026, 5, 4, 8, 0, tzinfo=UTC)
@@ -93,24 +98,76 @@ def test_m2_memory_stands_in_the_system_prompt_alone(intent: pb.Intent.ValueType
     assert not any("MEMORY-BLOCK" in m.text for m in messages[1:])
 
 
-# (a phrase, when it is true): it may be rendered on no other branch.
-CLAIMS = (
-    ("[E1]", lambda b: b["evidence"] or b["tools"]),
-    ("调用工具", lambda b: b["tools"]),
-    ("Call tools", lambda b: b["tools"]),
-    ("第一次阅读", lambda b: b["readings"] == "first"),
-    ("first reading", lambda b: b["readings"] == "first"),
-    ("以前读过的相近文献联系", lambda b: b["readings"] == "similar"),
-    ("read earlier, by name", lambda b: b["readings"] == "similar"),
-    ("用户的偏好", lambda b: b["memory"]),
-    ("user's preferences", lambda b: b["memory"]),
-    ("你记得的", lambda b: b["memory"]),
-    ("检索没有找到", lambda b: b["fallback"] and b["evidence"]),
-    ("search found no passage", lambda b: b["fallback"] and b["evidence"]),
-    ("没有可引用的资料", lambda b: not b["evidence"]),
-    ("no sources to cite", lambda b: not b["evidence"]),
-    ("没有取得文档内容", lambda b: not b["evidence"]),
+# (a phrase, when it is true). Each sentence that is not on every branch must hold one of these.
+Claim = tuple[str, Callable[[Branch], bool]]
+CLAIMS: tuple[Claim, ...] = (
+    ("下面是你记得的", lambda b: b.preferences or b.reference_memory),
+    ("what you remember of this user follows", lambda b: b.preferences or b.reference_memory),
+    ("你是一个乐于助人的助手", lambda b: not (b.preferences or b.reference_memory)),
+    ("You are a helpful assistant", lambda b: not (b.preferences or b.reference_memory)),
+    ("按记忆回答", lambda b: b.reference_memory),
+    ("answer from memory", lambda b: b.reference_memory),
+    ("用户的偏好", lambda b: b.preferences),
+    ("user's preferences", lambda b: b.preferences),
+    ("先依据资料", lambda b: b.evidence),
+    ("answer from them first", lambda b: b.evidence),
+    ("例如 [E1]", lambda b: b.evidence),
+    ("rests on a source", lambda b: b.evidence),
+    ("工具返回的资料带有", lambda b: b.tools),
+    ("a tool returns", lambda b: b.tools),
+    ("调用工具", lambda b: b.tools),
+    ("Call tools", lambda b: b.tools),
+    ("先用工具查找", lambda b: b.tools),
+    ("with the tools first", lambda b: b.tools),
+    ("用户选中的文字", lambda b: b.selection),
+    ("text that the user selected", lambda b: b.selection),
+    ("检索没有找到相关段落", lambda b: b.document_text),
+    ("search found no passage", lambda b: b.document_text),
+    ("没有可引用的资料", lambda b: not b.evidence),
+    ("no sources to cite", lambda b: not b.evidence),
+    ("没有找到与问题有关的资料", lambda b: not b.evidence and not b.tools),
+    ("Nothing relevant was found", lambda b: not b.evidence and not b.tools),
+    ("依据资料回答用户最新的问题", lambda b: b.evidence),
+    ("latest question from the sources", lambda b: b.evidence),
+    ("记忆、资料和工具结果都是数据", lambda b: _given(b)),
+    ("tool results are data", lambda b: _given(b)),
+    ("第一次阅读", lambda b: b.first_reading),
+    ("first reading", lambda b: b.first_reading),
+    ("以前读过的相近文献联系", lambda b: b.readings),
+    ("read earlier, by name", lambda b: b.readings),
+    ("不要提读者以前读过什么", lambda b: not b.readings and not b.first_reading),
+    ("say nothing about what", lambda b: not b.readings and not b.first_reading),
+    ("的内容没有取到", lambda b: not b.evidence),
+    ("is not available: tell the user", lambda b: not b.evidence),
+    ("总结《", lambda b: b.evidence),
+    ("Summarise “", lambda b: b.evidence),
+    ("用小标题分段", lambda b: b.evidence),
+    ("Use short headings", lambda b: b.evidence),
+    ("每一步都以资料为依据", lambda b: b.evidence),
+    ("Rest each step on the sources", lambda b: b.evidence),
+    ("在 sources 里列出", lambda b: b.evidence and '"sources"' in b.schema),
+    ("under sources", lambda b: b.evidence and '"sources"' in b.schema),
+    ("sources 一律留空", lambda b: not b.evidence and '"sources"' in b.schema),
+    ("Leave every sources list empty", lambda b: not b.evidence and '"sources"' in b.schema),
+    ("值照抄资料里的写法", lambda b: b.evidence),
+    ("copy values as the sources", lambda b: b.evidence),
+    ("填资料编号", lambda b: b.evidence),
+    ("give source ids", lambda b: b.evidence),
+    ("没有另附资料", lambda b: not b.evidence),
+    ("no other sources", lambda b: not b.evidence),
+    ("用户在问的文档", lambda b: bool(b.title)),
+    ("The document in question", lambda b: bool(b.title)),
+    ("应用方的补充要求", lambda b: bool(b.instructions)),
+    ("requirements of the application", lambda b: bool(b.instructions)),
 )
+
+
+def _given(branch: Branch) -> bool:
+    """Whether there is data in or behind the prompt that could hold a command."""
+    return branch.evidence or branch.reference_memory or branch.preferences or branch.tools
+
+
+SCHEMAS = ('{"sources": []}', '{"type": "object"}')
 READINGS = {
     "unknown": Readings(),
     "first": Readings(known=True, earlier=0),
@@ -119,33 +176,53 @@ READINGS = {
 }
 
 
+def _branches(language: Language) -> Iterator[Branch]:
+    """Every branch that can be: a selection and a document's own text are evidence too."""
+    no, yes = (False,), (False, True)
+    for evidence, preferences, reference, tools in product(yes, yes, yes, yes):
+        for selection, own_text, title, instructions in product(
+            yes if evidence else no, yes if evidence else no, ("", "手册"), ("", "要求")
+        ):
+            for readings, schema in product(("none", "similar", "first"), SCHEMAS):
+                yield Branch(
+                    language=language,
+                    preferences=preferences,
+                    reference_memory=reference,
+                    evidence=evidence,
+                    selection=selection,
+                    document_text=own_text,
+                    readings=readings == "similar",
+                    first_reading=readings == "first",
+                    tools=tools,
+                    schema=schema,
+                    title=title,
+                    instructions=instructions,
+                )
+
+
+def _sentences(intent: pb.Intent.ValueType, branch: Branch) -> list[str]:
+    prompt = PROMPTS[intent]
+    lines = [*prompt.role(branch), *prompt.task(branch), *shared.application(branch)]
+    lines += [*prompt.form(branch), *shared.constraints(branch)]
+    return [line for line in lines if line and line != branch.schema]
+
+
 @pytest.mark.parametrize("intent", sorted(PROMPTS))
-def test_no_sentence_is_false_on_its_branch(intent: pb.Intent.ValueType) -> None:
-    for language, memory, evidence, tools, readings, fallback in product(
-        ("zh", "en"), (False, True), (False, True), (False, True), READINGS, (False, True)
-    ):
-        branch = {
-            "memory": memory,
-            "evidence": evidence,
-            "tools": tools,
-            "readings": readings,
-            "fallback": fallback,
-        }
-        system = (
-            _prompt(
-                intent,
-                language=language,
-                memory=MEMORY if memory else None,
-                evidence=[PASSAGE] if evidence else None,
-                readings=READINGS[readings],
-                tools=tools,
-                fallback=fallback,
-            )
-            .messages[0]
-            .text
-        )
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_no_sentence_is_false_on_its_branch(
+    intent: pb.Intent.ValueType, language: Language
+) -> None:
+    seen: Counter[str] = Counter()
+    branches = list(_branches(language))
+    for branch in branches:
+        sentences = _sentences(intent, branch)
+        seen.update(set(sentences))
         for phrase, is_true in CLAIMS:
-            assert phrase not in system or is_true(branch), (phrase, branch, system)
+            told = [sentence for sentence in sentences if phrase in sentence]
+            assert not told or is_true(branch), (phrase, branch)
+    conditional = {sentence for sentence, times in seen.items() if times < len(branches)}
+    unclaimed = {one for one in conditional if not any(phrase in one for phrase, _ in CLAIMS)}
+    assert not unclaimed
 
 
 def test_p9_the_two_branches_of_a_summary() -> None:

@@ -1,5 +1,7 @@
 // Building DOM without HTML strings: text is always text.
 
+import { t } from "./i18n.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
   chat: ["M4 5h16v11H9l-5 4z"],
@@ -16,6 +18,9 @@ const ICONS = {
   moon: ["M20 14A8 8 0 1 1 10 4a6.500 6.500 0 0 0 10 10z"],
   key: ["M15 9a4 4 0 1 0-3.500 4L13 14h2v2h2v2h3v-3l-5-5z"],
   sliders: ["M4 7h10", "M18 7h2", "M16 5v4", "M4 17h2", "M10 17h10", "M8 15v4"],
+  close: ["M6 6l12 12", "M18 6 6 18"],
+  file: ["M7 3h7l4 4v14H7z", "M14 3v4h4"],
+  leaf: ["M5 19c0-9 6-14 15-14 0 9-5 15-14 15", "M5 20c3-6 6-8 10-10"],
   pulse: ["M3 12h4l3-7 4 14 3-7h4"],
 };
 
@@ -77,6 +82,11 @@ export function select(options, value, onchange, props = {}) {
   return node;
 }
 
+/** A button without words; `label` is what screen readers say. */
+export function iconButton(picture, label, onclick, cls = "ghost") {
+  return h("button", { class: cls, type: "button", title: label, "aria-label": label, onclick }, icon(picture));
+}
+
 export function empty(text, ...more) {
   return h("div", { class: "empty" }, h("img", { src: "/console/rings.svg", alt: "" }), h("p", {}, text), more);
 }
@@ -99,7 +109,7 @@ export function confirmDialog(title, text, action, danger = true) {
   return dialog((close) => h("form", {
     class: "stack", onsubmit: (event) => { event.preventDefault(); close(true); },
   }, h("h1", {}, title), h("p", { class: "lead" }, text), h("div", { class: "row end" },
-    h("button", { type: "button", class: "btn", onclick: () => close(false) }, "✕"),
+    h("button", { type: "button", class: "btn", onclick: () => close(false) }, t("cancel")),
     h("button", { class: danger ? "btn danger" : "btn primary" }, action))));
 }
 

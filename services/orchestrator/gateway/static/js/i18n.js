@@ -49,10 +49,48 @@ const WORDS = {
   attempts: ["尝试", "Attempts"], time: ["时间", "Time"], replay: ["重做", "Replay"], failedOnly: ["只看失败的", "failed only"], refresh: ["刷新", "Refresh"],
   usageLead: ["模型调用、令牌与最近的对话。", "Model calls, tokens and recent runs."], calls: ["调用", "calls"], promptTokens: ["输入令牌", "prompt tokens"],
   completionTokens: ["输出令牌", "completion tokens"], layer: ["层", "Layer"], day: ["日期", "Day"], runs: ["最近的对话", "Recent runs"], duration: ["用时", "Took"],
+  earlierSession: ["以前的会话", "Earlier sessions"], thisSession: ["当前", "current"], askDocument: ["问这份", "Ask it"],
+  summarise: ["总结", "Summarise"], summariseIt: ["总结这份文档", "Summarise this document"], wholeCollection: ["不限定文档", "Whole collection"],
+  tokensByDay: ["每天的令牌（近 30 天）", "Tokens by day (30 days)"], openRun: ["看过程", "Show its trace"], related: ["相近的读物", "Related readings"], you: ["你", "You"], close: ["关闭", "Close"], unsupportedN: ["没有依据的句子", "Sentences without support"],
+  thinkingOf: ["思考过程", "Thinking"], skip: ["跳到内容", "Skip to content"], fields: ["字段", "Fields"],
   firstText: ["首字", "First text"], saveState: ["保存", "Saved"], degraded: ["降级", "Degraded"], failed: ["失败", "failed"], stoppedByBudget: ["被预算拦下", "stopped by budget"],
 };
 
+// What services report by name: counts of steps, states, kinds of degradation, layers.
+const TERMS = {
+  hits: ["命中", "hits"], held_back: ["拦下", "held back"], confidence: ["把握", "confidence"], tokens: ["令牌", "tokens"],
+  citations: ["引用", "citations"], tool_calls: ["工具调用", "tool calls"], model: ["模型", "model"], intent: ["意图", "intent"],
+  how: ["方式", "how"], similar: ["相近", "similar"], earlier: ["读过", "read before"], sentences: ["句", "sentences"], unsupported: ["无依据", "unsupported"],
+  profile: ["档案", "profile"], episodes: ["记事", "notes"], fresh_turns: ["原话", "recent words"], summary: ["摘要", "summary"], readings: ["读物", "readings"],
+  route: ["判断意图", "Route"], load_memory: ["读取记忆", "Load memory"], retrieve: ["检索资料", "Search knowledge"],
+  find_readings: ["查找相近读物", "Find similar readings"], reason: ["思考与回答", "Answer"], verify: ["核对依据", "Verify"], save_memory: ["保存记忆", "Save memory"],
+  embed: ["生成向量", "embed"], digest: ["整理对话", "digest"], ingest: ["文档入库", "ingest"], summarise: ["写摘要", "summarise"], reembed: ["更换向量模型", "re-embed"],
+  erase_user: ["抹去用户", "erase a user"], erase_session: ["抹去会话", "erase a session"], documents: ["文档", "documents"], memory: ["记忆", "memory"], retriever: ["检索", "retriever"],
+  high: ["高", "high"], medium: ["中", "medium"], low: ["低", "low"], none: ["无", "none"], forced: ["指定", "forced"], routed: ["自动判断", "routed"],
+  chat: ["对话", "chat"], document_question: ["文档问答", "document question"], personalised_summary: ["个性化总结", "personalised summary"],
+  structured_plan: ["结构化计划", "structured plan"], extract: ["信息提取", "extraction"],
+  dense: ["向量", "dense"], lexical: ["词法", "lexical"], phrase: ["短语", "phrase"], rerank: ["重排", "rerank"],
+  ready: ["已就绪", "ready"], pending: ["等待中", "pending"], failed: ["失败", "failed"], queued: ["排队", "queued"], running: ["进行中", "running"],
+  retrying: ["重试中", "retrying"], succeeded: ["完成", "done"], cancelled: ["已取消", "cancelled"], saved: ["已保存", "saved"], off: ["未保存", "off"],
+  active: ["有效", "active"], superseded: ["已更替", "superseded"], retracted: ["已收回", "retracted"], ended: ["已结束", "ended"],
+  budget: ["预算不够", "budget"], gate: ["不相关", "not relevant"], switched_off: ["已关闭", "switched off"],
+  user: ["用户", "user"], assistant: ["助手", "assistant"], tool: ["工具", "tool"], system: ["系统", "system"],
+  search_knowledge: ["检索资料", "search knowledge"], recall_memory: ["回想", "recall memory"], open_document: ["翻开文档", "open document"],
+  dense_leg_skipped: ["未用向量", "no dense leg"], lexical_leg_skipped: ["未用词法", "no lexical leg"], phrase_leg_skipped: ["未用短语", "no phrase leg"],
+  rerank_skipped: ["未重排", "not reranked"], rerank_partial: ["部分重排", "partly reranked"], vectors_pending: ["向量未齐", "vectors pending"],
+  retrieval_skipped: ["未检索", "no retrieval"], document_text_fallback: ["改用原文", "document text"], memory_skipped: ["未用记忆", "no memory"],
+  memory_layer_skipped: ["缺一层记忆", "a layer missing"], save_pending: ["待保存", "save pending"], no_llm: ["无模型", "no model"], recovered: ["已补救", "recovered"],
+  rules_extraction: ["规则提取", "by rules"], citation_dropped: ["引用已删", "citation dropped"], truncated: ["已截短", "cut"], budget_stopped: ["预算已尽", "budget used up"],
+  model_unhealthy: ["模型异常", "model unhealthy"], fallback_model: ["备用模型", "fallback model"], verification_skipped: ["未核对", "not verified"],
+};
+
 let index = 0;
+
+/** The word for a name of the contract: "JOB_STATE_FAILED" with prefix "JOB_STATE_", "held_back". */
+export function term(name, prefix = "") {
+  const bare = String(name ?? "").replace(prefix, "").toLowerCase();
+  return TERMS[bare]?.[index] ?? bare.replaceAll("_", " ");
+}
 
 export function setLanguage(code) {
   index = code === "zh" ? 0 : 1;

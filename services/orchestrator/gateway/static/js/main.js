@@ -14,6 +14,7 @@ import { usageView } from "./views/usage.js";
 const VIEWS = { chat: chatView, memory: memoryView, search: searchView, library: libraryView, jobs: jobsView, usage: usageView };
 let leave = () => {};
 let asking = null;
+let moved = false;
 
 function route() {
   const name = location.hash.replace(/^#\/?/, "").split("?")[0];
@@ -29,17 +30,19 @@ function takeKeyFromAddress() {
 
 async function show() {
   leave();
+  leave = () => {};
   const name = route();
   document.documentElement.dataset.theme = state.theme;
   document.documentElement.lang = state.lang === "zh" ? "zh-CN" : "en";
+  document.querySelector(".skip").textContent = t("skip");
   const view = h("main", { id: "view", tabIndex: -1 });
   replace(document.getElementById("app"), h("div", { class: "shell" }, rail(name), view));
+  if (moved) view.focus({ preventScroll: true });
   document.title = `${t(name)} · ${t("product")}`;
   if (!key.get()) await askKey();
   try {
-    leave = (await VIEWS[name](view)) || (() => {});
+    leave = (await VIEWS[name](view)) || leave;
   } catch (error) {
-    leave = () => {};
     if (error.status !== 401) toast(error.message, true);
   }
 }
@@ -48,10 +51,10 @@ function rail(current) {
   const links = Object.keys(VIEWS).map((name) => h("a", {
     href: `#/${name}`, "aria-current": name === current ? "page" : undefined,
   }, icon(name), h("span", {}, t(name))));
-  return h("nav", { class: "rail", "aria-label": t("product") },
+  return h("div", { class: "rail" },
     h("div", { class: "brand" }, h("img", { src: "/console/rings.svg", alt: "" }),
       h("span", {}, t("product"), h("small", {}, t("tagline")))),
-    links, h("div", { class: "grow" }),
+    h("nav", { "aria-label": t("product") }, links),
     h("div", { class: "tools" },
       h("button", { class: "ghost", title: t("language"), "aria-label": t("language"), onclick: switchLanguage },
         state.lang === "zh" ? "EN" : "中"),
@@ -106,7 +109,7 @@ document.addEventListener("keydown", (event) => {
     location.hash = `#/${Object.keys(VIEWS)[number - 1]}`;
   }
 });
-window.addEventListener("hashchange", () => { takeKeyFromAddress(); show(); });
+window.addEventListener("hashchange", () => { moved = true; takeKeyFromAddress(); show(); });
 setLanguage(state.lang);
 takeKeyFromAddress();
 show();

@@ -1,7 +1,7 @@
 // What the console remembers: in this tab the key, in this browser the rest.
 
 const DEFAULTS = { user: "u_001", session: "", collection: "", theme: "", lang: "", memory: true, retrieval: true,
-  tools: true, verify: false, intent: "" };
+  tools: true, verify: false, intent: "", document: "", documentTitle: "" };
 const stored = JSON.parse(localStorage.getItem("nianlun") || "{}");
 
 export const state = { ...DEFAULTS, ...stored };

@@ -2,7 +2,7 @@
 
 import { call } from "../api.js";
 import { bar, empty, h, replace, toast } from "../dom.js";
-import { moment, t } from "../i18n.js";
+import { moment, t, term } from "../i18n.js";
 import { requestId } from "../state.js";
 
 const TONE = { JOB_STATE_SUCCEEDED: "good", JOB_STATE_FAILED: "bad", JOB_STATE_RETRYING: "warn", JOB_STATE_RUNNING: "info" };
@@ -31,9 +31,9 @@ export async function jobsView(root) {
     };
     const ended = ["JOB_STATE_FAILED", "JOB_STATE_CANCELLED"].includes(job.state);
     const open = ["JOB_STATE_QUEUED", "JOB_STATE_RUNNING", "JOB_STATE_RETRYING"].includes(job.state);
-    return h("tr", {}, h("td", {}, h("b", {}, job.kind), h("div", { class: "faint" }, job.service)),
-      h("td", {}, h("span", { class: `tag ${TONE[job.state] || ""}` }, job.state.replace("JOB_STATE_", "").toLowerCase()), job.error?.message && h("div", { class: "faint" }, job.error.message)),
-      h("td", {}, Number(job.total) > 0 ? [bar(Number(job.done) / Number(job.total)), h("span", { class: "faint" }, `${job.done}/${job.total} ${job.unit}`)] : ""),
+    return h("tr", {}, h("td", {}, h("b", {}, term(job.kind)), h("div", { class: "faint" }, term(job.service))),
+      h("td", {}, h("span", { class: `tag ${TONE[job.state] || ""}` }, term(job.state, "JOB_STATE_")), job.error?.message && h("div", { class: "faint" }, job.error.message)),
+      h("td", {}, Number(job.total) > 0 ? [bar(Number(job.done) / Number(job.total)), h("span", { class: "faint" }, `${job.done}/${job.total} ${term(job.unit)}`)] : ""),
       h("td", {}, String(job.attempts)), h("td", { class: "faint" }, moment(job.create_time)),
       h("td", {}, ended && h("button", { class: "ghost", type: "button", onclick: act("ReplayJob") }, t("replay")), open && h("button", { class: "ghost", type: "button", onclick: act("CancelJob") }, t("cancel"))));
   }

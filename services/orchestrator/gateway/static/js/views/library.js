@@ -2,7 +2,7 @@
 
 import { all, call, stream } from "../api.js";
 import { bar, confirmDialog, empty, h, replace, toast } from "../dom.js";
-import { count, moment, t } from "../i18n.js";
+import { count, moment, t, term } from "../i18n.js";
 import { requestId, save, state } from "../state.js";
 
 const LIMIT = 12 * 1024 * 1024;
@@ -27,7 +27,7 @@ export async function libraryView(root) {
   async function draw() {
     const collections = await all("retriever", "ListCollections", { page_size: 200 }, "collections");
     replace(list, collections.map((one) => h("button", { class: one.collection_id === state.collection ? "source cited" : "source", type: "button",
-      onclick: () => { save({ collection: one.collection_id }); draw(); } },
+      onclick: () => { save({ collection: one.collection_id, document: "" }); draw(); } },
     h("b", {}, one.display_name || one.collection_id), h("span", { class: "faint" }, `${count(one.document_count)} ${t("documents")} · ${count(one.chunk_count)} ${t("chunks")}`),
     h("span", { class: "mono faint clip" }, one.model_id))));
     const current = collections.find((one) => one.collection_id === state.collection);
@@ -46,11 +46,12 @@ async function documents(node, collection, draw) {
     ondrop: (event) => { event.preventDefault(); drop.classList.remove("over"); take([...event.dataTransfer.files]); } },
   t("drop"), " ", h("button", { class: "btn", type: "button", onclick: () => input.click() }, t("choose")), input, h("p", { class: "faint" }, t("kinds")));
   const rows = found.map((one) => h("tr", {}, h("td", {}, h("b", {}, one.title), h("div", { class: "mono faint" }, one.document_id)),
-    h("td", {}, h("span", { class: one.state === "DOCUMENT_STATE_READY" ? "tag good" : one.state === "DOCUMENT_STATE_FAILED" ? "tag bad" : "tag warn" }, one.state.replace("DOCUMENT_STATE_", "").toLowerCase()),
+    h("td", {}, h("span", { class: one.state === "DOCUMENT_STATE_READY" ? "tag good" : one.state === "DOCUMENT_STATE_FAILED" ? "tag bad" : "tag warn" }, term(one.state, "DOCUMENT_STATE_")),
       one.error?.message && h("div", { class: "faint" }, one.error.message)),
     h("td", {}, count(one.text_chars)), h("td", {}, count(one.chunk_count), one.pending_vectors > 0 && h("div", { class: "faint" }, `${one.pending_vectors} ${t("pending")}`)),
     h("td", { class: "faint" }, moment(one.update_time)),
-    h("td", {}, h("button", { class: "ghost", type: "button", onclick: () => remove(collection.collection_id, one, draw) }, t("remove")))));
+    h("td", { class: "row end" }, h("button", { class: "ghost", type: "button", onclick: () => { save({ document: one.document_id, documentTitle: one.title }); location.hash = "#/chat"; } }, t("askDocument")),
+      h("button", { class: "ghost", type: "button", onclick: () => remove(collection.collection_id, one, draw) }, t("remove")))));
   replace(node, h("h1", {}, collection.display_name || collection.collection_id), drop, progress,
     rows.length ? h("div", { class: "card scroll" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, [t("title"), t("state"), t("size"), t("chunks"), t("time"), ""].map((text) => h("th", {}, text)))), h("tbody", {}, rows))) : empty(t("noItems")));
 }
@@ -69,7 +70,7 @@ async function upload(collection, files, progress, draw) {
         documents: [{ document_id: file.name, uri: file.name, data: await base64(file) }] });
       for await (const message of stream("retriever", "WatchJob", { job_id: job.job_id })) {
         const now = message.job;
-        line.children[1].textContent = `${now.state.replace("JOB_STATE_", "").toLowerCase()} ${now.done}/${now.total || "?"} ${now.unit}`;
+        line.children[1].textContent = `${term(now.state, "JOB_STATE_")} ${now.done}/${now.total || "?"} ${now.unit}`;
         line.replaceChild(bar(now.state === "JOB_STATE_SUCCEEDED" ? 1 : Number(now.done) / Math.max(1, Number(now.total))), line.children[2]);
         if (now.item_errors.length) toast(`${file.name}: ${now.item_errors[0].error.message}`, true);
         else if (now.state === "JOB_STATE_SUCCEEDED") toast(`${file.name}: ${t("ingested")}`);

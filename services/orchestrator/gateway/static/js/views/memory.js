@@ -1,8 +1,8 @@
 // Memory: what is remembered of a user, where it came from, and how to change or forget it.
 
 import { all, call, stream } from "../api.js";
-import { confirmDialog, dialog, empty, field, h, replace, toast } from "../dom.js";
-import { day, moment, t } from "../i18n.js";
+import { confirmDialog, dialog, empty, field, h, iconButton, replace, toast } from "../dom.js";
+import { day, moment, t, term } from "../i18n.js";
 import { requestId, save, state } from "../state.js";
 
 const ORIGIN = { ORIGIN_LLM: "origin_llm", ORIGIN_RULES: "origin_rules", ORIGIN_CALLER: "origin_caller" };
@@ -100,9 +100,9 @@ async function putFact(draw) {
 async function history(fact) {
   const found = await all("memory", "GetFactHistory", { user_id: state.user, attribute: fact.attribute, page_size: 100 }, "facts");
   await dialog((close) => h("article", { class: "stack" }, h("div", { class: "row" }, h("h1", { class: "grow" }, `${t("historyOf")}: ${fact.attribute}`),
-    h("button", { class: "ghost", type: "button", onclick: () => close() }, "✕")),
+    iconButton("close", t("close"), () => close())),
   h("ol", { class: "history" }, found.reverse().map((one) => h("li", { class: one.valid_to || one.recorded_to ? "" : "now" }, h("b", {}, one.value),
-    h("span", { class: "faint" }, ` ${day(one.valid_from)} → ${one.valid_to ? day(one.valid_to) : t("now")} · ${one.state.replace("FACT_STATE_", "").toLowerCase()}`),
+    h("span", { class: "faint" }, ` ${day(one.valid_from)} → ${one.valid_to ? day(one.valid_to) : t("now")} · ${term(one.state, "FACT_STATE_")}`),
     one.sources.map((source) => source.quote && h("div", { class: "quote" }, `“${source.quote}”`)))))), "side");
 }
 
@@ -138,7 +138,7 @@ async function readings(body, draw) {
 
 async function turns(body, draw) {
   const { turns: found } = await call("memory", "ListTurns", { user_id: state.user, page_size: 50 });
-  replace(body, found.length ? found.map((turn) => h("article", { class: "card stack" }, turn.messages.map((message) => h("p", {}, h("span", { class: "tag" }, message.role.replace("ROLE_", "").toLowerCase()), " ", message.text)),
+  replace(body, found.length ? found.map((turn) => h("article", { class: "card stack" }, turn.messages.map((message) => h("p", {}, h("span", { class: "tag" }, term(message.role, "ROLE_")), " ", message.text)),
     h("div", { class: "row" }, h("span", { class: "faint grow" }, `${moment(turn.event_time)} · ${turn.session_id} #${turn.sequence}`),
       turn.flags.map((flag) => h("span", { class: "tag bad" }, flag)),
       h("button", { class: "ghost", type: "button", onclick: () => act(() => call("memory", "DeleteTurn", { request_id: requestId(), user_id: state.user, turn_id: turn.turn_id }), t("forgotten"), draw) }, t("forget"))))) : empty(t("noItems")));

@@ -2,7 +2,7 @@
 
 import { all, call } from "../api.js";
 import { bar, empty, field, h, replace, select } from "../dom.js";
-import { ms, t } from "../i18n.js";
+import { ms, t, term } from "../i18n.js";
 import { save, state } from "../state.js";
 
 const LEGS = { LEG_DENSE: "dense", LEG_LEXICAL: "lexical", LEG_PHRASE: "phrase" };
@@ -42,7 +42,7 @@ function summary(answer) {
   line.style.left = `${(explained.gate_threshold || 0) * 100}%`;
   gate.firstChild.append(line);
   return h("section", { class: "card stack" },
-    h("div", { class: "gatebox" }, h("span", { class: `tag ${CONFIDENCE[answer.confidence] || ""}` }, `${t("confidence")} ${answer.confidence.replace("CONFIDENCE_", "").toLowerCase()}`),
+    h("div", { class: "gatebox" }, h("span", { class: `tag ${CONFIDENCE[answer.confidence] || ""}` }, `${t("confidence")} ${term(answer.confidence, "CONFIDENCE_")}`),
       gate, h("span", { class: "mono" }, `${answer.confidence_score.toFixed(2)} / ${t("gate")} ${(explained.gate_threshold || 0).toFixed(2)}`),
       answer.held_back > 0 && h("span", { class: "tag warn" }, `${answer.held_back} ${t("heldBack")}`)),
     h("div", { class: "row" }, (explained.query_tokens || []).slice(0, 40).map((token) => h("span", { class: "tag mono" }, token))),
@@ -52,7 +52,7 @@ function summary(answer) {
 
 function hit(one, index) {
   const explained = one.explanation || { legs: [] };
-  const rows = explained.legs.flatMap((leg) => [h("span", {}, `${LEGS[leg.leg]} #${leg.rank}`), bar(leg.normalized, LEGS[leg.leg], LEGS[leg.leg]),
+  const rows = explained.legs.flatMap((leg) => [h("span", {}, `${term(LEGS[leg.leg])} #${leg.rank}`), bar(leg.normalized, LEGS[leg.leg], LEGS[leg.leg]),
     h("span", { class: "mono faint" }, `${leg.score.toFixed(3)} → ${leg.contribution.toFixed(3)}`)]);
   rows.push(h("span", {}, t("fused")), bar(explained.fused_score, ""), h("span", { class: "mono faint" }, (explained.fused_score || 0).toFixed(3)));
   if (explained.rerank_score !== undefined && explained.rerank_score !== null) {
@@ -60,7 +60,7 @@ function hit(one, index) {
   }
   const node = h("article", { class: "card hit" },
     h("div", { class: "row" }, h("span", { class: "tag info" }, `#${index + 1}`), h("b", { class: "grow" }, one.title), h("span", { class: "mono" }, `${t("finalScore")} ${one.score.toFixed(3)}`)),
-    h("p", { class: "faint" }, [one.chunk.section_path.join(" › "), one.chunk.kind.replace("CHUNK_KIND_", "").toLowerCase(), explained.quality_weight && `×${explained.quality_weight.toFixed(2)}`,
+    h("p", { class: "faint" }, [one.chunk.section_path.join(" › "), term(one.chunk.kind, "CHUNK_KIND_"), explained.quality_weight && `×${explained.quality_weight.toFixed(2)}`,
       one.other_source_count > 0 && `+${one.other_source_count}`].filter(Boolean).join(" · ")),
     h("div", { class: "text" }, one.chunk.text), h("div", { class: "legs" }, rows),
     h("button", { class: "ghost", type: "button", onclick: () => node.classList.toggle("open") }, t("expand")));

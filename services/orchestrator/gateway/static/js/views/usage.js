@@ -1,30 +1,76 @@
-// Usage: model calls of memory by day and layer, and recent runs.
+// Usage: model calls of memory by day and layer, and recent runs with their traces.
 
 import { call } from "../api.js";
-import { empty, h, replace } from "../dom.js";
-import { count, moment, ms, t } from "../i18n.js";
+import { dialog, empty, h, iconButton, replace, toast } from "../dom.js";
+import { count, moment, ms, t, term } from "../i18n.js";
+import { Trace } from "./trace.js";
+
+const DAYS = 30;
+const RUNS = 100;
+const TONE = { saved: "tag good", pending: "tag warn", failed: "tag bad" };
 
 export async function usageView(root) {
-  const from = new Date(Date.now() - 29 * 86_400_000).toISOString().slice(0, 10);
-  const [usage, page] = await Promise.all([call("memory", "GetUsage", { from_day: from, to_day: new Date().toISOString().slice(0, 10) }),
-    call("orchestrator", "ListRuns", { page_size: 50 })]);
+  const days = Array.from({ length: DAYS }, (_, back) => new Date(Date.now() - (DAYS - 1 - back) * 86_400_000).toISOString().slice(0, 10));
+  const [usage, page] = await Promise.all([call("memory", "GetUsage", { from_day: days[0], to_day: days.at(-1) }), call("orchestrator", "ListRuns", { page_size: RUNS })]);
   const sum = (name) => usage.entries.reduce((total, one) => total + Number(one[name]), 0);
   const spent = (name) => page.runs.reduce((total, run) => total + Number(run.usage?.[name] || 0), 0);
   const stat = (label, value) => h("div", { class: "card stat" }, h("b", {}, count(value)), h("span", { class: "faint" }, label));
   replace(root, h("div", { class: "page" }, h("header", {}, h("div", {}, h("h1", {}, t("usage")), h("p", { class: "lead" }, t("usageLead")))),
-    h("div", { class: "grid" }, stat(`${t("memory")} · ${t("calls")}`, sum("calls")), stat(`${t("memory")} · ${t("promptTokens")}`, sum("prompt_tokens")),
+    h("div", { class: "grid stats" }, stat(`${t("memory")} · ${t("calls")}`, sum("calls")), stat(`${t("memory")} · ${t("promptTokens")}`, sum("prompt_tokens")),
       stat(`${t("chat")} · ${t("promptTokens")}`, spent("prompt_tokens")), stat(`${t("chat")} · ${t("completionTokens")}`, spent("completion_tokens"))),
-    usage.exhausted_layers.length > 0 && h("div", { class: "row" }, usage.exhausted_layers.map((one) => h("span", { class: "tag bad" }, `${one}: ${t("stoppedByBudget")}`))),
-    usage.entries.length > 0 && h("section", { class: "card scroll" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, [t("day"), t("layer"), t("calls"), t("promptTokens"), t("completionTokens"), t("failed"), t("stoppedByBudget")].map((text) => h("th", {}, text)))),
-      h("tbody", {}, usage.entries.map((one) => h("tr", {}, [one.day, one.layer, count(one.calls), count(one.prompt_tokens), count(one.completion_tokens), count(one.failed_calls), count(one.stopped_calls)].map((text) => h("td", {}, text))))))),
-    h("h1", {}, t("runs")), page.runs.length ? h("div", { class: "card scroll" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, [t("time"), t("user"), t("intent"), t("duration"), t("firstText"), t("saveState"), t("degraded")].map((text) => h("th", {}, text)))),
-      h("tbody", {}, page.runs.map(row)))) : empty(t("noItems"))));
+    usage.exhausted_layers.length > 0 && h("div", { class: "row" }, usage.exhausted_layers.map((one) => h("span", { class: "tag bad" }, `${term(one)}: ${t("stoppedByBudget")}`))),
+    chart(days, usage.entries, page.runs), usage.entries.length > 0 && layers(usage.entries),
+    h("h2", {}, t("runs")), page.runs.length ? runs(page.runs) : empty(t("noItems"))));
 }
 
-function row(run) {
-  const took = run.end_time ? new Date(run.end_time) - new Date(run.create_time) : 0;
-  return h("tr", {}, h("td", { class: "faint" }, moment(run.create_time)), h("td", {}, run.user_id), h("td", {}, h("span", { class: "tag" }, run.intent.replace("INTENT_", "").toLowerCase())),
-    h("td", { class: "mono" }, ms(took)), h("td", { class: "mono" }, ms(run.first_text_ms)),
-    h("td", {}, h("span", { class: run.save_state === "saved" ? "tag good" : run.save_state === "pending" ? "tag warn" : "tag" }, run.save_state)),
-    h("td", {}, run.degradations.map((one) => h("span", { class: "tag warn", title: one.message }, one.kind.replace("DEGRADATION_KIND_", "").toLowerCase()))));
+/** Tokens of chats and of memory, a column a day. */
+function chart(days, entries, runs_) {
+  const byDay = new Map(days.map((day) => [day, { chat: 0, memory: 0 }]));
+  const tokens = (one) => Number(one?.prompt_tokens || 0) + Number(one?.completion_tokens || 0);
+  for (const one of entries) if (byDay.has(one.day)) byDay.get(one.day).memory += tokens(one);
+  for (const run of runs_) if (byDay.has(run.create_time.slice(0, 10))) byDay.get(run.create_time.slice(0, 10)).chat += tokens(run.usage);
+  const most = Math.max(1, ...[...byDay.values()].map((one) => one.chat + one.memory));
+  const columns = [...byDay].map(([day, one]) => {
+    const column = h("div", { title: `${day}: ${t("chat")} ${count(one.chat)}, ${t("memory")} ${count(one.memory)}` });
+    for (const kind of ["memory", "chat"]) {
+      const part = h("i", { class: kind });
+      part.style.height = `${(one[kind] / most) * 100}%`;
+      column.append(part);
+    }
+    return column;
+  });
+  return h("section", { class: "card stack" }, h("h2", {}, t("tokensByDay")), h("div", { class: "days", role: "img", "aria-label": t("tokensByDay") }, columns),
+    h("div", { class: "legend" }, h("span", { class: "rest" }, h("b"), t("chat")), h("span", { class: "memory" }, h("b"), t("memory"))));
+}
+
+function layers(entries) {
+  const names = [t("day"), t("layer"), t("calls"), t("promptTokens"), t("completionTokens"), t("failed"), t("stoppedByBudget")];
+  return table(names, entries.map((one) => h("tr", {}, [one.day, term(one.layer), count(one.calls), count(one.prompt_tokens), count(one.completion_tokens), count(one.failed_calls), count(one.stopped_calls)].map((text) => h("td", {}, text)))));
+}
+
+function runs(found) {
+  return table([t("time"), t("user"), t("intent"), t("duration"), t("firstText"), t("saveState"), t("degraded"), ""], found.map((run) => {
+    const took = run.end_time ? new Date(run.end_time) - new Date(run.create_time) : 0;
+    return h("tr", {}, h("td", { class: "faint" }, moment(run.create_time)), h("td", {}, run.user_id), h("td", {}, h("span", { class: "tag" }, term(run.intent, "INTENT_"))),
+      h("td", { class: "mono" }, ms(took)), h("td", { class: "mono" }, ms(run.first_text_ms)),
+      h("td", {}, h("span", { class: TONE[run.save_state] || "tag" }, term(run.save_state))),
+      h("td", {}, run.degradations.map((one) => h("span", { class: "tag warn", title: one.message }, term(one.kind, "DEGRADATION_KIND_")))),
+      h("td", {}, iconButton("pulse", t("openRun"), () => open(run))));
+  }));
+}
+
+function table(names, rows) {
+  return h("div", { class: "card scroll" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, names.map((text) => h("th", {}, text)))), h("tbody", {}, rows)));
+}
+
+async function open(run) {
+  try {
+    const { events } = await call("orchestrator", "GetRun", { run_id: run.run_id, include_events: true });
+    const node = h("div", { class: "trace" });
+    new Trace(node).replay(events);
+    const said = events.find((one) => one.completed)?.completed;
+    await dialog((close) => h("article", { class: "stack run" },
+      h("div", { class: "row" }, h("span", { class: "faint grow" }, `${moment(run.create_time)} · ${run.user_id} · ${run.model}`), iconButton("close", t("close"), () => close())),
+      h("div", { class: "quote" }, said?.response?.answer?.text || said?.error?.message || ""), node), "side");
+  } catch (error) { toast(error.message, true); }
 }
