@@ -8,7 +8,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class Hook(BuildHookInterface):  # type: ignore[type-arg]
+class Hook(BuildHookInterface):
     """Adds the Procfile beside the code that reads it; refuses to build without stubs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
