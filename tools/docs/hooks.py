@@ -34,7 +34,8 @@ _NAV: Final[Sequence[tuple[str, Sequence[str]]]] = (
             "operations/*.md",
         ),
     ),
-    ("Project", ("benchmarks.md", "testing.md", "contributing.md", "decisions/*.md")),
+    ("Project", ("benchmarks.md", "testing.md", "contributing.md")),
+    ("Decisions", ("decisions/*.md",)),
     ("中文", ("zh/quickstart.md", "zh/concepts.md", "zh/*.md")),
 )
 
