@@ -21,7 +21,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help venv proto demo serve test lint format types bench bench-embed bench-search \
-	bench-memory bench-chat chaos-memory test-java test-ts docs-config check-protos clean distclean
+	bench-memory bench-chat chaos-memory test-java test-ts docs docs-config check-protos clean distclean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -131,9 +131,15 @@ docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md and
 	@$(BIN)/nianlun config docs --write docs/configuration.md
 	@$(BIN)/python -m services.cli.rpc_table --write README.md
 
+docs: $(VENV)/.light protos/gen/.stamp ## Build the documentation site into site/
+	@$(BIN)/python -c 'import material' 2>/dev/null || \
+	  $(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "site/index.html"
+
 clean: ## Remove what was generated (stubs, caches, local data), keep .venv
 	@if [ -d .nianlun ] && [ -x $(BIN)/python ]; then $(BIN)/python -m services.local stop || true; fi
-	@rm -rf protos/gen .nianlun build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf protos/gen .nianlun build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@rm -rf clients/typescript/dist clients/typescript/src/gen clients/java/target
 	@find services clients tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -216,7 +216,7 @@ async def build_index(database: testdb.Database, tenant_id: str, collection: str
     db = Database(settings, schema="retriever")
     await db.open()
     try:
-        promoter = Promoter(db, SecretStr(database.owner_dsn), INDEX_MEMORY_MB)
+        promoter = Promoter(db, SecretStr(database.role_dsn("maintenance")), INDEX_MEMORY_MB)
         run: Any = _Run(tenant_id, {"collection_id": collection, "model_id": speed_data.MODEL})
         started = time.perf_counter()
         with service_call(tenant_id, secrets.token_hex(4)):

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,9 @@ from services.local.errors import LocalError
 from services.local.home import Home, StackInfo, default_home
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# In an installed wheel there is no repository: the list of processes lies beside this file.
+_BESIDE = Path(__file__).with_name("Procfile")
+PROCFILE = _BESIDE if _BESIDE.exists() else REPOSITORY / "Procfile"
 _READY_S = 120.0
 _STOP_S = 40.0
 
@@ -33,7 +36,8 @@ def launch(
     *,
     terminal: bool = False,
     report: Report | None = None,
-    procfile: Path = REPOSITORY / "Procfile",
+    procfile: Path = PROCFILE,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Stack]:
     """A running stack, every service SERVING; drained and stopped at the end of the block.
 
@@ -42,11 +46,13 @@ def launch(
         terminal: the processes print to the terminal too, not only to the log file.
         report: called with a line for each step of the start.
         procfile: the processes to run, each in the folder of this file.
+        environ: the environment of all processes instead of this process's own.
 
     Raises:
         LocalError: it does not start; the text says why and what to do.
     """
-    stack = Stack(home or default_home(), terminal, report or (lambda _line: None), procfile)
+    report = report or (lambda _line: None)
+    stack = Stack(home or default_home(), terminal, report, procfile, environ)
     try:
         stack.start()
         yield stack
@@ -57,8 +63,16 @@ def launch(
 class Stack:
     """A handle on the process that owns a stack."""
 
-    def __init__(self, home: Home, terminal: bool, report: Report, procfile: Path) -> None:
+    def __init__(
+        self,
+        home: Home,
+        terminal: bool,
+        report: Report,
+        procfile: Path,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._home = home
+        self._environ = environ
         self._procfile = procfile
         self._terminal = terminal
         self._report = report
@@ -84,6 +98,7 @@ class Stack:
             text=True,
             encoding="utf-8",
             cwd=REPOSITORY,
+            env=None if self._environ is None else dict(self._environ),
             start_new_session=True,  # Ctrl-C is ours to handle: it must reach the services in order
         )
         self._info = self._await_up(self._process)

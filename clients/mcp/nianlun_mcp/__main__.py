@@ -171,8 +171,10 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="one address for all services; else NIANLUN_MEMORY_TARGET and its like",
     )
-    add("--tls", action="store_true", default=_switch("NIANLUN_TLS"), help="TLS to the services")
-    add("--ca", default=env("NIANLUN_CA_FILE", ""), help="PEM file of their authority")
+    add(
+        "--tls", action="store_true", default=_switch("NIANLUN_MCP_TLS"), help="TLS to the services"
+    )
+    add("--ca", default=env("NIANLUN_TLS_CA_FILE", ""), help="PEM file of their authority")
     add("--allow-host", action="append", help="a Host header to answer (NIANLUN_MCP_HOSTS)")
     add("--allow-origin", action="append", help="a web origin to answer (NIANLUN_MCP_ORIGINS)")
     return parser

@@ -1,0 +1,1 @@
+"""Tools of the repository itself; no service and no client imports them."""

@@ -1,0 +1,1 @@
+"""The documentation site: pages that are made from the contracts and the measurements."""
