@@ -53,7 +53,8 @@ class OrchestratorApp:
             service_key=settings.chassis.service_key,
             metrics=self._telemetry.metrics,
         )
-        self._models = _models(llm or settings.llm, settings.fallback_llm)
+        self._telemetry.metrics.watch_pool("orchestrator", self._db.pool_state)
+        self._models = _models(self._telemetry, llm or settings.llm, settings.fallback_llm)
         self._log = logs.get(__name__)
         self._readiness = Readiness(
             [("database", self._db.ready)],
@@ -167,10 +168,10 @@ def build(settings: OrchestratorSettings, llm: LlmSettings | None = None) -> Orc
     return OrchestratorApp(settings, llm)
 
 
-def _models(*candidates: LlmSettings) -> list[OpenAiModel]:
+def _models(telemetry: Telemetry, *candidates: LlmSettings) -> list[OpenAiModel]:
     models = []
     for one in candidates:
         if one.configured:
             key = one.api_key.get_secret_value() if one.api_key else "none"
-            models.append(OpenAiModel(one.base_url or "", key, one.model or ""))
+            models.append(OpenAiModel(one.base_url or "", key, one.model or "", telemetry))
     return models

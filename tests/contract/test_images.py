@@ -74,7 +74,8 @@ def test_every_base_is_a_stage_or_has_a_version(target: str) -> None:
     if base in STAGES:
         return
     assert base == "${PYTHON_IMAGE}"
-    argument = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile.DOCKERFILE.read_text(), re.MULTILINE)
+    text = dockerfile.DOCKERFILE.read_text()
+    argument = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", text, re.MULTILINE)
     assert argument is not None
     assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", argument[1])
 

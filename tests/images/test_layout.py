@@ -2,8 +2,8 @@
 
 No engine is needed: the layout is built by carrying out the Dockerfile (own virtual environments,
 own packages), the environment is that of docker-compose.yml, the user is not root, PostgreSQL asks
-for passwords over TCP, and each process must pass the health check of its image. `make
-check-images` runs this; it takes some minutes, for the packages are really installed.
+for passwords over TCP, and each process must pass the health check of its image. It takes some
+minutes, for the packages are really installed: `make check-images` runs it, `make test` does not.
 """
 
 from __future__ import annotations
@@ -217,6 +217,7 @@ def _container(
     environment = {key: here(value) for key, value in values.items()}
     environment["PATH"] = f"{folder}/opt/venv/bin:/usr/bin:/bin"
     environment["HOME"] = environment["TMPDIR"] = str(cwd)
+    environment["LD_LIBRARY_PATH"] = layout.libraries
     environment["NIANLUN_METRICS_HOST"] = "127.0.0.1"
     if name != "migrate":
         environment["NIANLUN_METRICS_PORT"] = str(ports[f"{name} monitor"])

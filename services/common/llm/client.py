@@ -16,7 +16,9 @@ import openai
 from openai import AsyncOpenAI
 
 from services.common import deadlines, errors
+from services.common.llm.observe import model_call
 from services.common.settings import LlmSettings
+from services.common.telemetry import Telemetry
 
 _DEFAULT_RETRY_S: Final = 1.0
 _MAX_RETRY_S: Final = 600.0
@@ -65,12 +67,13 @@ class _Gathered:
 class ChatClient:
     """One model of one provider. Close it with `aclose`."""
 
-    def __init__(self, settings: LlmSettings) -> None:
+    def __init__(self, settings: LlmSettings, telemetry: Telemetry | None = None) -> None:
         if not settings.configured:
             raise ValueError("LLM_BASE_URL and LLM_MODEL must be set")
         key = settings.api_key.get_secret_value() if settings.api_key else "none"
         self.model = settings.model or ""
         self._timeout_s = settings.timeout_s
+        self._telemetry = telemetry
         self._client = AsyncOpenAI(base_url=settings.base_url, api_key=key, max_retries=0)
 
     async def aclose(self) -> None:
@@ -89,12 +92,16 @@ class ChatClient:
     ) -> Completion:
         """One whole answer within `timeout_s`, the settings' timeout and the call's deadline."""
         arguments = self._arguments(messages, temperature, max_tokens, response_format, tools)
-        with _translated():
-            reply = await self._client.chat.completions.create(
-                **arguments, timeout=self._limit(timeout_s)
-            )
-        if not isinstance(reply, openai.types.chat.ChatCompletion) or not reply.choices:
-            raise _unavailable("the answer has no choices")
+        with model_call(self._telemetry, self.model) as seen:
+            with _translated():
+                reply = await self._client.chat.completions.create(
+                    **arguments, timeout=self._limit(timeout_s)
+                )
+            if not isinstance(reply, openai.types.chat.ChatCompletion) or not reply.choices:
+                raise _unavailable("the answer has no choices")
+            if reply.usage:
+                seen.prompt_tokens = reply.usage.prompt_tokens
+                seen.completion_tokens = reply.usage.completion_tokens
         choice = reply.choices[0]
         text = choice.message.content or ""
         asked: Sequence[Any] = getattr(choice.message, "tool_calls", None) or []
@@ -131,22 +138,25 @@ class ChatClient:
         """
         arguments = self._arguments(messages, temperature, max_tokens, response_format, tools)
         gathered = _Gathered()
-        with _translated():
-            stream = await self._client.chat.completions.create(
-                **arguments,
-                stream=True,
-                stream_options={"include_usage": True},
-                timeout=self._limit(timeout_s),
-            )
-            try:
-                async for chunk in stream:
-                    piece = _gather(gathered, chunk)
-                    if piece:
-                        yield Delta(text=piece)
-            finally:
-                await stream.close()
-        if not gathered.finish_reason:
-            raise _unavailable("the stream ended without a finish reason")
+        with model_call(self._telemetry, self.model) as seen:
+            with _translated():
+                stream = await self._client.chat.completions.create(
+                    **arguments,
+                    stream=True,
+                    stream_options={"include_usage": True},
+                    timeout=self._limit(timeout_s),
+                )
+                try:
+                    async for chunk in stream:
+                        piece = _gather(gathered, chunk)
+                        if piece:
+                            yield Delta(text=piece)
+                finally:
+                    seen.prompt_tokens = gathered.prompt_tokens or 0
+                    seen.completion_tokens = gathered.completion_tokens or 0
+                    await stream.close()
+            if not gathered.finish_reason:
+                raise _unavailable("the stream ended without a finish reason")
         yield Delta(final=_final(gathered, messages))
 
     def _limit(self, timeout_s: float | None) -> float:

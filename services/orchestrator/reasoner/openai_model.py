@@ -10,6 +10,8 @@ from typing import Any
 import httpx2
 import openai
 
+from services.common.llm.observe import model_call
+from services.common.telemetry import Telemetry
 from services.orchestrator.reasoner.model import (
     Done,
     ModelError,
@@ -53,10 +55,13 @@ class OpenAiModel:
     refusal is learnt once per process from its 400.
     """
 
-    def __init__(self, base_url: str, api_key: str, model: str) -> None:
+    def __init__(
+        self, base_url: str, api_key: str, model: str, telemetry: Telemetry | None = None
+    ) -> None:
         # Retries are the reasoner's: it alone knows whether a piece was passed on already.
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
         self._model = model
+        self._telemetry = telemetry
         self._refused: set[str] = set()
 
     @property
@@ -74,7 +79,19 @@ class OpenAiModel:
         """See ChatModel. A closed iterator closes the HTTP response, which is
         what providers watch.
         """
-        reading = _Reading(model=self._model)
+        with model_call(self._telemetry, self._model) as seen:
+            reading = _Reading(model=self._model)
+            try:
+                async with contextlib.aclosing(self._read(request, timeout_s, reading)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                seen.prompt_tokens = reading.prompt_tokens or 0
+                seen.completion_tokens = reading.completion_tokens or 0
+
+    async def _read(
+        self, request: ModelRequest, timeout_s: float, reading: _Reading
+    ) -> AsyncGenerator[ModelEvent, None]:
         opened = False
         try:
             response = await self._open(request, timeout_s)
