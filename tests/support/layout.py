@@ -22,7 +22,7 @@ from tests.support.dockerfile import REPOSITORY, Instruction, Stage, chain, pars
 
 USER = 10001
 _HEADER = """\
-# Versions that the images are built with, so that a build of today and one of tomorrow are the same.
+# Versions that the images are built with: a build of today and one of tomorrow are the same.
 # `make lock-images` writes this file from what pyproject.toml allows.
 """
 _ROOTS = re.compile(r"(?<![\w./-])/(opt|src|models|run/secrets|usr/local/bin/nianlun-[a-z]+)\b")
