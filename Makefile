@@ -21,7 +21,8 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help venv proto demo serve test lint format types bench bench-embed bench-search \
-	bench-memory bench-chat chaos-memory test-java test-ts docs docs-config check-protos clean distclean
+	bench-memory bench-chat chaos-memory test-java test-ts test-docker check-images lock-images docs \
+	docs-config check-protos clean distclean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -45,7 +46,7 @@ $(VENV)/.light: pyproject.toml | $(BIN)/python
 # The test set: model stack and tools.
 $(VENV)/.test: $(VENV)/.light
 	@echo "installing the test set into $(VENV) ..."
-	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,mcp,docs,embedder-torch,flag]'
+	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,deploy,mcp,docs,embedder-torch,flag]'
 	@touch $@
 
 protos/gen/.stamp: $(PROTOS) | $(VENV)/.light
@@ -100,6 +101,19 @@ test-java: $(VENV)/.test protos/gen/.stamp ## The Java client against the real s
 
 test-ts: $(VENV)/.test protos/gen/.stamp ## The TypeScript client against the real stack (Node 20.19 or newer)
 	@$(BIN)/python -m pytest -m typescript tests $(PYTEST_ARGS)
+
+# Without a container engine: the Dockerfile is carried out in folders, every start command is run.
+# It installs what the images hold, so it takes some minutes.
+check-images: $(VENV)/.test protos/gen/.stamp ## Dockerfile, compose files and chart, and every container's start command
+	@$(BIN)/python -m pytest tests/contract/test_images.py tests/contract/test_compose.py \
+	  tests/contract/test_chart.py tests/contract/test_observability.py tests/images $(PYTEST_ARGS)
+
+# With a Docker daemon: builds the images, starts them by compose, drives them from outside.
+test-docker: $(VENV)/.test protos/gen/.stamp ## The images, built and run by Docker (skipped without a daemon)
+	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
+
+lock-images: $(VENV)/.test protos/gen/.stamp ## Write deploy/constraints.txt from what the packages resolve to today
+	@$(BIN)/python -m tests.support.layout
 
 # ---- measure -----------------------------------------------------------------------------------
 bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks (QUICK=1 for short runs)

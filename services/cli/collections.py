@@ -39,7 +39,13 @@ def create(
 
 
 @app.command("list")
-def list_all(target: TargetOption = "", key: KeyOption = "") -> None:
+def list_all(
+    plain: Annotated[
+        bool, typer.Option("--plain", help="For scripts: id, tab, model; a line each.")
+    ] = False,
+    target: TargetOption = "",
+    key: KeyOption = "",
+) -> None:
     """List all collections."""
     table = Table(
         whole("collection"), "documents", "chunks", "model", "vectors", "pending", "index"
@@ -51,11 +57,14 @@ def list_all(target: TargetOption = "", key: KeyOption = "") -> None:
                 pb.ListCollectionsRequest(page_size=200, page_token=token)
             )
             for one in page.collections:
+                if plain:
+                    typer.echo(f"{one.collection_id}\t{one.model_id}")
                 table.add_row(one.collection_id, *_row(one))
             token = page.next_page_token
             if not token:
                 break
-    print_table(table)
+    if not plain:
+        print_table(table)
 
 
 @app.command("show")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from services.cli.dsn import DsnOption, owner_dsn
 from services.common.auth import admin
+from services.local.home import replace_secret
 
 tenants = typer.Typer(no_args_is_help=True, help="Create, disable and enable tenants.")
 keys = typer.Typer(no_args_is_help=True, help="Create, list and revoke keys.")
@@ -63,6 +65,22 @@ def create_service_key(name: str = "workers", dsn: DsnOption = "") -> None:
     created = admin.create_service_key(owner_dsn(dsn), name=name)
     typer.echo(f"key id {created.key_id}", err=True)
     typer.echo(created.key)
+
+
+@keys.command("rotate")
+def rotate_key(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="The file that holds the key.")
+    ],
+    dsn: DsnOption = "",
+) -> None:
+    """Put a new key of the same tenant and scopes into a file. The old key stays good until it is
+    revoked: deploy the new one first.
+    """
+    old_id, created = admin.successor(owner_dsn(dsn), file.read_text().strip())
+    replace_secret(file, created.key)
+    typer.echo(f"{file} holds a new key ({created.key_id})")
+    typer.echo(f"once it is deployed: nianlun keys revoke {old_id}")
 
 
 @keys.command("list")

@@ -8,6 +8,7 @@ In Prometheus a dot is an underscore and the unit a suffix. The rest begins with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from opentelemetry import trace
@@ -19,7 +20,21 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from services.common.monitor import MonitorServer, Ready
 from services.common.settings import ChassisSettings
 
+_MODEL_LABELS = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
+_MODEL_BUCKETS = tuple(0.01 * 2**power for power in range(14))
+_TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
+"""Both as OpenTelemetry's conventions advise."""
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """Connections of one pool, and how many tasks wait for one."""
+
+    idle: int
+    used: int
+    most: int
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,8 @@ class Metrics:
     registry: CollectorRegistry
     rpc_seconds: Histogram
     rpcs_in_flight: Gauge
+    model_seconds: Histogram
+    model_tokens: Histogram
     jobs: Counter
     job_seconds: Histogram
     degradations: Counter
@@ -47,6 +64,20 @@ class Metrics:
                 registry=registry,
             ),
             rpcs_in_flight=Gauge("nianlun_rpcs_in_flight", "RPCs being served.", registry=registry),
+            model_seconds=Histogram(
+                "gen_ai_client_operation_duration_seconds",
+                "Wall time of calls of a language model; error_type is empty where they went well.",
+                [*_MODEL_LABELS, "error_type"],
+                buckets=_MODEL_BUCKETS,
+                registry=registry,
+            ),
+            model_tokens=Histogram(
+                "gen_ai_client_token_usage",
+                "Tokens of a model call, as the provider counts them.",
+                [*_MODEL_LABELS, "gen_ai_token_type"],
+                buckets=_TOKEN_BUCKETS,
+                registry=registry,
+            ),
             jobs=Counter(
                 "nianlun_job_attempts",
                 "Attempts of jobs by outcome.",
@@ -64,6 +95,24 @@ class Metrics:
                 "nianlun_degradations", "Answers that lack something.", ["kind"], registry=registry
             ),
         )
+
+    def watch_pool(self, name: str, read: Callable[[], PoolState]) -> None:
+        """Report a pool of database connections whenever the metrics are scraped."""
+        prefix, labels = "db_client_connection", ["db_client_connection_pool_name"]
+        count = Gauge(
+            f"{prefix}_count",
+            "Database connections by state.",
+            [*labels, "db_client_connection_state"],
+            registry=self.registry,
+        )
+        count.labels(name, "idle").set_function(lambda: read().idle)
+        count.labels(name, "used").set_function(lambda: read().used)
+        most = Gauge(f"{prefix}_max", "Most connections.", labels, registry=self.registry)
+        most.labels(name).set_function(lambda: read().most)
+        waiting = Gauge(
+            f"{prefix}_pending_requests", "Who waits for one.", labels, registry=self.registry
+        )
+        waiting.labels(name).set_function(lambda: read().waiting)
 
 
 class Telemetry:

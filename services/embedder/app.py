@@ -61,6 +61,7 @@ class EmbedderApp:
         self.front = front = Front(cache, self._executor)
         metrics = EmbedderMetrics(self._telemetry, cache)
         if self._db is not None:
+            self._telemetry.metrics.watch_pool("embedder", self._db.pool_state)
             await self._db.open()
         self._fleet = Fleet(settings, front, metrics)
         await self._fleet.start()

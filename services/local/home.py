@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -109,6 +110,15 @@ class Home:
 def default_home() -> Home:
     """`.nianlun/` in the working directory, or NIANLUN_HOME."""
     return Home(Path(os.environ.get("NIANLUN_HOME") or ".nianlun").resolve())
+
+
+def replace_secret(path: Path, text: str) -> None:
+    """Write an existing secret anew, in one step; who may read it stays as it is."""
+    kept = path.stat()
+    write_secret(path, text)
+    if os.geteuid() == 0:
+        os.chown(path, kept.st_uid, kept.st_gid)
+    path.chmod(stat.S_IMODE(kept.st_mode))
 
 
 def write_secret(path: Path, text: str) -> None:

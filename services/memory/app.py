@@ -41,6 +41,7 @@ class _Parts:
         database = settings.database(name)
         self.telemetry = Telemetry(settings.chassis, name)
         self.db = Database(database, schema=SCHEMA)
+        self.telemetry.metrics.watch_pool(name, self.db.pool_state)
         self.jobs = Jobs(
             self.db,
             SCHEMA,
@@ -54,7 +55,7 @@ class _Parts:
             interval_s=settings.chassis.readiness_interval_s,
             timeout_s=settings.chassis.readiness_timeout_s,
         )
-        self.llm = ChatClient(settings.llm) if settings.llm.configured else None
+        self.llm = ChatClient(settings.llm, self.telemetry) if settings.llm.configured else None
         self.waker = Waker(self.db)
         self.channel: grpc.aio.Channel | None = None
         self.deps: Deps | None = None

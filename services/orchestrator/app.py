@@ -54,7 +54,8 @@ class OrchestratorApp:
             service_key=settings.chassis.service_key,
             metrics=self._telemetry.metrics,
         )
-        self._models = _models(llm or settings.llm, settings.fallback_llm)
+        self._telemetry.metrics.watch_pool("orchestrator", self._db.pool_state)
+        self._models = _models(self._telemetry, llm or settings.llm, settings.fallback_llm)
         self._log = logs.get(__name__)
         self._readiness = Readiness(
             [("database", self._db.ready)],
@@ -174,5 +175,5 @@ def build(settings: OrchestratorSettings, llm: LlmSettings | None = None) -> Orc
     return OrchestratorApp(settings, llm)
 
 
-def _models(*candidates: LlmSettings) -> list[OpenAiModel]:
-    return [OpenAiModel(provider_of(one)) for one in candidates if one.configured]
+def _models(telemetry: Telemetry, *candidates: LlmSettings) -> list[OpenAiModel]:
+    return [OpenAiModel(provider_of(one, telemetry)) for one in candidates if one.configured]

@@ -64,6 +64,7 @@ def parts(settings: RetrieverSettings, process: str) -> Parts:
     database = settings.database(process)
     db = Database(database, schema=SCHEMA)
     telemetry = Telemetry(settings.chassis, process)
+    telemetry.metrics.watch_pool(process, db.pool_state)
     channel = client.channel(
         settings.embedder_target,
         margin_s=settings.chassis.deadline_margin_s,

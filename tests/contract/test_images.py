@@ -49,7 +49,11 @@ def test_hadolint_would_find_something(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(path: Path) -> None:
     done = subprocess.run(
-        [_tool("shellcheck"), str(path)], capture_output=True, text=True, check=False
+        [_tool("shellcheck"), "--external-sources", str(path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     assert path.stat().st_mode & 0o111, f"{path.name} cannot be executed"
@@ -74,7 +78,8 @@ def test_every_base_is_a_stage_or_has_a_version(target: str) -> None:
     if base in STAGES:
         return
     assert base == "${PYTHON_IMAGE}"
-    argument = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile.DOCKERFILE.read_text(), re.MULTILINE)
+    text = dockerfile.DOCKERFILE.read_text()
+    argument = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", text, re.MULTILINE)
     assert argument is not None
     assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", argument[1])
 

@@ -2,20 +2,18 @@
 
 No engine is needed: the layout is built by carrying out the Dockerfile (own virtual environments,
 own packages), the environment is that of docker-compose.yml, the user is not root, PostgreSQL asks
-for passwords over TCP, and each process must pass the health check of its image. `make
-check-images` runs this; it takes some minutes, for the packages are really installed.
+for passwords over TCP, and each process must pass the health check of its image. It takes some
+minutes, for the packages are really installed: `make check-images` runs it, `make test` does not.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +23,9 @@ import psycopg
 import pytest
 
 from services.local.environment import free_ports
+from services.local.home import GRPC_SERVICES
 from tests.support import composefile, dockerfile
+from tests.support.drive import drive
 from tests.support.embedded import EmbeddedPostgres
 from tests.support.layout import Layout, as_user
 
@@ -217,6 +217,7 @@ def _container(
     environment = {key: here(value) for key, value in values.items()}
     environment["PATH"] = f"{folder}/opt/venv/bin:/usr/bin:/bin"
     environment["HOME"] = environment["TMPDIR"] = str(cwd)
+    environment["LD_LIBRARY_PATH"] = layout.libraries
     environment["NIANLUN_METRICS_HOST"] = "127.0.0.1"
     if name != "migrate":
         environment["NIANLUN_METRICS_PORT"] = str(ports[f"{name} monitor"])
@@ -244,8 +245,8 @@ def test_the_whole_system_starts_serves_and_stops(
         containers[name].start()
         containers[name].wait_healthy()
     key = (secrets / "tenant_key").read_text()
-    answer = _chat(ports["gateway"], key, "What is a memory service?")
-    assert answer["choices"][0]["message"]["content"]
+    targets = {name: f"127.0.0.1:{ports[name]}" for name in GRPC_SERVICES}
+    drive(targets, key, f"http://127.0.0.1:{ports['gateway']}")
     stopped = {name: containers[name].stop() for name in reversed(ORDER)}
     assert stopped == dict.fromkeys(ORDER, 0), {
         name: containers[name].output for name, code in stopped.items() if code
@@ -293,16 +294,3 @@ def test_the_installed_versions_are_those_of_the_constraints(layout: Layout) -> 
         different = {n: v for n, v in found.items() if pinned.get(n) not in (v, None)}
         unpinned = {n for n in found if n not in pinned and n != "nianlun"}
         assert (different, unpinned) == ({}, set()), target
-
-
-def _chat(port: int, key: str, question: str) -> dict[str, Any]:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions",
-        data=json.dumps(
-            {"model": "nianlun", "messages": [{"role": "user", "content": question}]}
-        ).encode(),
-        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        body: dict[str, Any] = json.load(answer)
-    return body

@@ -14,12 +14,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.dockerfile import REPOSITORY, Instruction, Stage, chain, parse
 
 USER = 10001
+_HEADER = """\
+# Versions that the images are built with: a build of today and one of tomorrow are the same.
+# `make lock-images` writes this file from what pyproject.toml allows.
+"""
 _ROOTS = re.compile(r"(?<![\w./-])/(opt|src|models|run/secrets|usr/local/bin/nianlun-[a-z]+)\b")
 
 
@@ -33,20 +38,25 @@ class Layout:
 
     def __post_init__(self) -> None:
         self._done: dict[str, Path] = {}
-        self._context = self.root / "context"
-        _copy_context(self._context)
-        self._python = self.root / "bin"
-        self._python.mkdir()
-        base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-        for name in ("python", "python3"):
-            (self._python / name).symlink_to(base)
+        self.context = self.root / "context"
+        _copy_context(self.context)
+        self._python = _copy_python(self.root / "python")
+
+    @property
+    def libraries(self) -> str:
+        """Where the interpreter's shared library lies, if it has one; for LD_LIBRARY_PATH."""
+        return str(self._python.parent / "lib")
 
     def build(self, target: str) -> Path:
         """The folder of a target; the stages it copies from are built first."""
         if target not in self._done:
             folder = self._done[target] = self.root / target
             folder.mkdir()
-            environment = {"PATH": f"{self._python}:/usr/bin:/bin", "HOME": os.environ["HOME"]}
+            environment = {
+                "PATH": f"{self._python}:/usr/bin:/bin",
+                "LD_LIBRARY_PATH": self.libraries,
+                "HOME": os.environ["HOME"],
+            }
             at = folder
             for stage in chain(self.stages, target):
                 for item in stage.instructions:
@@ -78,7 +88,7 @@ class Layout:
         options = [word for word in text.split() if word.startswith("--")]
         *sources, target = [word for word in text.split() if not word.startswith("--")]
         destination = (folder if target.startswith("/") else at) / target.lstrip("/")
-        origin = self._context
+        origin = self.context
         for option in options:
             if option.startswith("--from="):
                 origin = self.build(option.removeprefix("--from="))
@@ -90,7 +100,7 @@ class Layout:
             if found.is_file():
                 goal.write_bytes(self.inside(folder, found.read_text("utf-8")).encode())
                 goal.chmod(0o755 if "--chmod=755" in options else 0o644)
-            elif origin is self._context or not (found / "pyvenv.cfg").exists():
+            elif origin is self.context or not (found / "pyvenv.cfg").exists():
                 shutil.copytree(found, goal, dirs_exist_ok=True)
             else:
                 # The paths inside a virtual environment are those it was made at.
@@ -124,6 +134,22 @@ def as_user() -> dict[str, int | list[int]]:
     return {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
+def _copy_python(target: Path) -> Path:
+    """This interpreter as that of the base image, where any user may run it; its bin folder."""
+    base = Path(sys.base_prefix)
+    version = f"python3.{sys.version_info.minor}"
+    ignored = shutil.ignore_patterns("test", "site-packages", "__pycache__", "*.a")
+    shutil.copytree(base / "lib" / version, target / "lib" / version, ignore=ignored)
+    for library in (base / "lib").glob("libpython*"):
+        shutil.copy2(library, target / "lib" / library.name)
+    (target / "lib" / version / "site-packages").mkdir()
+    (target / "bin").mkdir()
+    shutil.copy2((base / "bin" / version).resolve(), target / "bin" / version)
+    for name in ("python", "python3"):
+        (target / "bin" / name).symlink_to(version)
+    return target / "bin"
+
+
 def _copy_context(target: Path) -> None:
     """What Docker would be sent: files git knows, less what .dockerignore leaves out."""
     rules = [
@@ -145,3 +171,23 @@ def _copy_context(target: Path) -> None:
             goal = target / name
             goal.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, goal)
+
+
+def lock() -> None:
+    """Write deploy/constraints.txt: what the images' packages resolve to today."""
+    constraints = REPOSITORY / "deploy" / "constraints.txt"
+    with tempfile.TemporaryDirectory(prefix="nl-lock-", dir="/tmp") as folder:
+        layout = Layout(Path(folder))
+        (layout.context / "deploy" / "constraints.txt").write_text("")
+        found: set[str] = set()
+        for target in ("packages-light", "packages-embedder"):
+            pip = [f"{layout.build(target)}/opt/venv/bin/python", "-m", "pip", "freeze", "--local"]
+            done = subprocess.run(pip, capture_output=True, text=True, check=True)
+            found |= {line for line in done.stdout.splitlines() if "==" in line}
+    lines = sorted(line for line in found if not line.startswith("nianlun=="))
+    constraints.write_text(_HEADER + "\n".join(lines) + "\n")
+    sys.stdout.write(f"{len(lines)} packages\n")
+
+
+if __name__ == "__main__":
+    lock()

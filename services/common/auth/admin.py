@@ -125,6 +125,24 @@ def create_service_key(owner_dsn: str, *, name: str = "workers") -> CreatedKey:
     return create_key(owner_dsn, keys.SERVICE_TENANT, ["service"], name=name)
 
 
+def successor(owner_dsn: str, key: str) -> tuple[str, CreatedKey]:
+    """A new key with the tenant, scopes and name of a good one, which stays good; returns the id of
+    the old one and the new one. A key that expires has a successor that lives as long.
+
+    NOT_FOUND for a key that is unknown, revoked or expired.
+    """
+    with psycopg.connect(owner_dsn) as conn:
+        row = conn.execute(
+            "SELECT k.tenant_id, k.key_id::text, k.scopes, k.name, k.expire_time - k.create_time"
+            " FROM auth.keys AS k JOIN auth.verify(%(hash)s) USING (tenant_id, key_id)",
+            {"hash": keys.digest(key)},
+        ).fetchone()
+    if row is None:
+        raise errors.not_found("key", "the one given")
+    tenant_id, key_id, scopes, name, ttl = row
+    return key_id, create_key(owner_dsn, tenant_id, scopes, name=name, ttl=ttl)
+
+
 def revoke_key(owner_dsn: str, key_id: str) -> None:
     """Revoke a key for good; NOT_FOUND for an unknown id. Takes effect within the cache time."""
     with psycopg.connect(owner_dsn) as conn:

@@ -24,6 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 from services.common import context, deadlines, errors
 from services.common.migrations import versions
 from services.common.settings import DatabaseSettings
+from services.common.telemetry import PoolState
 
 Connection = psycopg.AsyncConnection[DictRow]
 
@@ -95,6 +96,17 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.close()
+
+    def pool_state(self) -> PoolState:
+        """How busy the pool is, for metrics."""
+        stats = self._pool.get_stats()
+        size, idle = stats.get("pool_size", 0), stats.get("pool_available", 0)
+        return PoolState(
+            idle=idle,
+            used=max(size - idle, 0),
+            most=stats.get("pool_max", 0),
+            waiting=stats.get("requests_waiting", 0),
+        )
 
     @asynccontextmanager
     async def tenant(self, tenant_id: str | None = None) -> AsyncIterator[Connection]:

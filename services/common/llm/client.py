@@ -14,6 +14,7 @@ from typing import Any, Final
 from services.common import deadlines, errors
 from services.common.llm.provider import ModelError, Provider, failures
 from services.common.settings import LlmSettings
+from services.common.telemetry import Telemetry
 
 _DEFAULT_RETRY_S: Final = 1.0
 
@@ -32,10 +33,10 @@ class Completion:
 class ChatClient:
     """One model of one provider. Close it with `aclose`."""
 
-    def __init__(self, settings: LlmSettings) -> None:
+    def __init__(self, settings: LlmSettings, telemetry: Telemetry | None = None) -> None:
         if not settings.configured:
             raise ValueError("LLM_BASE_URL and LLM_MODEL must be set")
-        self._provider = provider_of(settings)
+        self._provider = provider_of(settings, telemetry)
         self._timeout_s = settings.timeout_s
 
     @property
@@ -63,14 +64,19 @@ class ChatClient:
         if response_format is not None:
             body["response_format"] = response_format
         limit = self._limit(timeout_s)
-        try:
-            with failures():
-                # The transport's timeout is one of silence; a provider that trickles must end too.
-                async with asyncio.timeout(limit):
-                    reply = await self._provider.create(body, limit)
-        except ModelError as error:
-            raise _domain_error(error) from error
-        return _completion(reply, messages)
+        with self._provider.observed() as seen:
+            try:
+                with failures():
+                    # The transport's timeout is one of silence; one that trickles must end too.
+                    async with asyncio.timeout(limit):
+                        reply = await self._provider.create(body, limit)
+            except ModelError as error:
+                raise _domain_error(error) from error
+            answer = _completion(reply, messages)
+            if not answer.estimated:
+                seen.prompt_tokens = answer.prompt_tokens
+                seen.completion_tokens = answer.completion_tokens
+        return answer
 
     def _limit(self, timeout_s: float | None) -> float:
         wanted = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
@@ -80,10 +86,10 @@ class ChatClient:
         return limit
 
 
-def provider_of(settings: LlmSettings) -> Provider:
+def provider_of(settings: LlmSettings, telemetry: Telemetry | None = None) -> Provider:
     """The provider that the settings name."""
     key = settings.api_key.get_secret_value() if settings.api_key else "none"
-    return Provider(settings.base_url or "", key, settings.model or "")
+    return Provider(settings.base_url or "", key, settings.model or "", telemetry)
 
 
 def _completion(reply: Any, messages: Sequence[Mapping[str, Any]]) -> Completion:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from services.common.llm.observe import Usage, model_call
+from services.common.telemetry import Telemetry
+
 if TYPE_CHECKING:
     import openai
 
@@ -55,8 +58,11 @@ class Provider:
     then on: the refusal is learnt once per process from its 400.
     """
 
-    def __init__(self, base_url: str, api_key: str, model: str) -> None:
+    def __init__(
+        self, base_url: str, api_key: str, model: str, telemetry: Telemetry | None = None
+    ) -> None:
         self.model = model
+        self._telemetry = telemetry
         self._base_url = base_url
         self._api_key = api_key
         self._made: openai.AsyncOpenAI | None = None
@@ -67,6 +73,10 @@ class Provider:
         """Close the connections."""
         if self._made is not None:
             await self._made.close()
+
+    def observed(self) -> contextlib.AbstractContextManager[Usage]:
+        """A span and metrics around one call, of whose tokens the caller tells."""
+        return model_call(self._telemetry, self.model)
 
     async def create(self, body: Mapping[str, Any], timeout_s: float) -> Any:
         """A completion, or a stream of chunks where `body` asks for one; the model is added.

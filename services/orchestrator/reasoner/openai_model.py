@@ -62,6 +62,18 @@ class OpenAiModel:
         what providers watch.
         """
         reading = _Reading(model=self.name)
+        with self._provider.observed() as seen:
+            try:
+                async with contextlib.aclosing(self._read(request, timeout_s, reading)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                seen.prompt_tokens = reading.prompt_tokens or 0
+                seen.completion_tokens = reading.completion_tokens or 0
+
+    async def _read(
+        self, request: ModelRequest, timeout_s: float, reading: _Reading
+    ) -> AsyncGenerator[ModelEvent, None]:
         with failures():
             response = await self._provider.create(_body(request), timeout_s)
         try:
