@@ -55,6 +55,16 @@ class HashEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
         ]
         return e.EmbedResponse(items=items, model="hash", revision="1", dimensions=DIMENSIONS)
 
+    async def ListModels(self, request: e.ListModelsRequest, context: Any) -> e.ListModelsResponse:
+        """One model without token vectors."""
+        model = e.Model(id="hash", revision="1", dimensions=DIMENSIONS, default_embedder=True)
+        return e.ListModelsResponse(models=[model])
+
+    async def Rerank(self, request: e.RerankRequest, context: Any) -> e.RerankResponse:
+        """Memory does not ask for it."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no reranker")
+        return e.RerankResponse()
+
 
 async def serve_embedder(port: int) -> None:
     """Serve until the process is ended."""
@@ -157,7 +167,7 @@ def rig(**environment: str) -> Iterator[Rig]:
         made.spawn("embedder")
         yield made
     finally:
-        for process in (made.processes if made else {}).values():
+        for process in ({} if made is None else made.processes).values():
             if process.poll() is None:
                 process.kill()
                 process.wait()
