@@ -78,13 +78,13 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
         value = _FIRST_PERSON.sub("", quote).strip(" 。.！!，,") or quote
         statement = ""
     attribute = profile.attribute_key(_text(item, "attribute", 64))
-    if not profile.is_answering(attribute) and not _said(value, words):
-        return "value_not_said"
     if language == "zh" and not _HAN.search(statement):
         statement = ""
     statement = statement or profile.statement_of(attribute, value, language)
     if any(safety.is_sensitive(t) for t in (quote, value, statement)):
         return "sensitive"
+    if not profile.is_answering(attribute) and not _said(value, words):
+        return "value_not_said"
     wanted = FactKind.PREFERENCE if item.get("kind") == "preference" else FactKind.FACT
     cardinality = item.get("cardinality")
     return Candidate(
