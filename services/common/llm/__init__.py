@@ -1,7 +1,7 @@
 """One client for every OpenAI-compatible chat model: deadlines, typed failures, JSON repair."""
 
 from services.common.llm.client import ChatClient, Completion, Delta, ToolCall, estimate_tokens
-from services.common.llm.jsonish import JsonUnusable, parse_object, parse_objects
+from services.common.llm.jsonish import JsonUnusable, parse_object
 
 __all__ = [
     "ChatClient",
@@ -11,5 +11,4 @@ __all__ = [
     "ToolCall",
     "estimate_tokens",
     "parse_object",
-    "parse_objects",
 ]

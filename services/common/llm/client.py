@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import openai
+from openai import AsyncOpenAI
 
 from services.common import deadlines, errors
 from services.common.settings import LlmSettings
-
-if TYPE_CHECKING:
-    import openai
 
 _DEFAULT_RETRY_S: Final = 1.0
 _MAX_RETRY_S: Final = 600.0
@@ -71,10 +71,7 @@ class ChatClient:
         key = settings.api_key.get_secret_value() if settings.api_key else "none"
         self.model = settings.model or ""
         self._timeout_s = settings.timeout_s
-        # A second of imports, which a process without a language model is spared.
-        import openai
-
-        self._client = openai.AsyncOpenAI(base_url=settings.base_url, api_key=key, max_retries=0)
+        self._client = AsyncOpenAI(base_url=settings.base_url, api_key=key, max_retries=0)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -96,7 +93,7 @@ class ChatClient:
             reply = await self._client.chat.completions.create(
                 **arguments, timeout=self._limit(timeout_s)
             )
-        if not getattr(reply, "choices", None):
+        if not isinstance(reply, openai.types.chat.ChatCompletion) or not reply.choices:
             raise _unavailable("the answer has no choices")
         choice = reply.choices[0]
         text = choice.message.content or ""
@@ -218,8 +215,6 @@ def _final(gathered: _Gathered, messages: Sequence[Mapping[str, Any]]) -> Comple
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    import openai
-
     try:
         yield
     except openai.APIStatusError as error:

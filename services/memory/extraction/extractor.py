@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from services.common.llm import ChatClient, Completion, JsonUnusable, parse_object, parse_objects
+from services.common.llm import ChatClient, Completion, JsonUnusable, parse_object
+from services.common.llm.jsonish import parse_objects
 from services.memory import safety
 from services.memory.domain import Candidate, Extraction, Note, Origin, Turn
 from services.memory.extraction import check, notes, rules
