@@ -270,7 +270,7 @@ def run(report: Report) -> None:
     tried = attacks()
     missed = [(name, text) for name, text in tried if not safety.is_injection(text)]
     wrong = [text for text in HARMLESS if safety.is_injection(text)]
-    believers = [
+    believers: list[Extractor] = [
         LlmExtractor(cast("ChatClient", _Believer(attribute)), 5.0)
         for attribute in ("instruction", "answer_tone", "call_me", "recommendation")
     ]
@@ -281,7 +281,7 @@ def run(report: Report) -> None:
     )
     report.figure(
         "injection_followed",
-        sum(followed(extractor, texts) for extractor in (*believers, RulesExtractor())),
+        sum(followed(extractor, texts) for extractor in [*believers, RulesExtractor()]),
         0.0,
         higher_is_better=False,
     )

@@ -4,8 +4,8 @@ Every conversation or user is one scope; its rows are turns with their terms and
 model's vectors.
 Tuned on the `dev` parts, reported on `test`; limits are the best plain method on the same
 queries. Questions
-that ask for a date stand apart too. No late interaction here: LoadMemory and SearchTurns do
-without it.
+that ask for a date stand apart too. Late interaction
+over the compressed token vectors takes part, as in the service.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks.search.sets import LabelledSet, Query, Row
 from services.memory import recall
 from services.memory.domain import Message, Role, Turn
 from services.memory.index import UserIndex, of_turns
+from services.memory.vectors import ItemVectors, PackedTokens, Question
 from services.search import tokenize
 from services.search.calibration import DEFAULT_MODEL
 
@@ -42,18 +43,29 @@ def _turn(row: Row) -> Turn:
 def indexes(one: LabelledSet, embedded: vectors.Embedded) -> dict[str, UserIndex]:
     """One index a scope, as the service builds it for a user."""
     out = {}
+    codec = vectors.codec().name
     for scope, rows in one.scopes().items():
-        known = {r.id: embedded.dense[r.row] for r in rows}
+        known = {
+            r.id: ItemVectors(embedded.dense[r.row], PackedTokens(codec, embedded.packed(r.row)))
+            for r in rows
+        }
         out[scope] = of_turns(
             (1,), DEFAULT_MODEL, [(_turn(r), tokenize(r.text)) for r in rows], known
         )
     return out
 
 
-def found(index: UserIndex, query: Query, vector: vectors.FloatArray) -> list[str]:
+def question(asked: vectors.Embedded, row: int) -> Question:
+    """A query as the embedder answers it."""
+    codec = vectors.codec()
+    tokens = asked.question(row, codec.dimensions)
+    return Question(DEFAULT_MODEL, asked.dense[row], codec.name, tokens)
+
+
+def found(index: UserIndex, query: Query, asked: Question) -> list[str]:
     """Ids of the ten best turns, ungated."""
     result = recall.search(
-        query.text, vector, index, recall.turns_recipe(10), recall.Scope(), _SAID, "UTC", 0.0
+        query.text, asked, index, recall.turns_recipe(10), recall.Scope(), _SAID, "UTC", 0.0
     )
     return [r.item_id for r in (result.hits + result.below)[:10]]
 
@@ -76,7 +88,7 @@ def run(report: Report) -> None:
         asked, held = vectors.of_set(embedder, one)
         by_scope = indexes(one, held)
         ranked = [
-            (q, found(by_scope[q.scope], q, asked.dense[q.row]))
+            (q, found(by_scope[q.scope], q, question(asked, q.row)))
             for q in one.queries
             if q.part == "test"
         ]

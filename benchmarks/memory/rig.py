@@ -55,6 +55,16 @@ class HashEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):
         ]
         return e.EmbedResponse(items=items, model="hash", revision="1", dimensions=DIMENSIONS)
 
+    async def ListModels(self, request: e.ListModelsRequest, context: Any) -> e.ListModelsResponse:
+        """One model without token vectors."""
+        model = e.Model(id="hash", revision="1", dimensions=DIMENSIONS, default_embedder=True)
+        return e.ListModelsResponse(models=[model])
+
+    async def Rerank(self, request: e.RerankRequest, context: Any) -> e.RerankResponse:
+        """Memory does not ask for it."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no reranker")
+        return e.RerankResponse()
+
 
 async def serve_embedder(port: int) -> None:
     """Serve until the process is ended."""
@@ -75,6 +85,7 @@ class Rig:
     environment: dict[str, str]
     memory_port: int
     embedder_port: int
+    bare_port: int
     logs: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -89,11 +100,12 @@ class Rig:
         return (("authorization", f"Bearer {self.key}"),)
 
     def spawn(self, name: str) -> None:
-        """Start `memory`, `worker` or `embedder`."""
+        """Start `memory`, `worker`, `embedder` or `bare` (a server that stores nothing)."""
         commands = {
             "memory": ["-m", "services.memory"],
             "worker": ["-m", "services.memory.worker"],
             "embedder": ["-m", "benchmarks.memory.rig", str(self.embedder_port)],
+            "bare": ["-m", "benchmarks.memory.ceiling", str(self.bare_port)],
         }
         with (self.logs / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -141,7 +153,7 @@ def rig(**environment: str) -> Iterator[Rig]:
         admin.create_tenant(owner, "bench")
         key = admin.create_key(owner, "bench", ("read", "write", "admin"), name="bench").key
         service_key = admin.create_service_key(owner).key
-        memory_port, embedder_port = free_ports(2)
+        memory_port, embedder_port, bare_port = free_ports(3)
         paths = os.pathsep.join(str(ROOT / p) for p in (".", "clients/python", "protos/gen"))
         env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("NIANLUN_", "LLM_"))},
@@ -153,11 +165,11 @@ def rig(**environment: str) -> Iterator[Rig]:
             "NIANLUN_MEMORY_DATABASE_DSN": postgres.dsn(user="nianlun_memory"),
             **environment,
         }
-        made = Rig(postgres, key, "bench", env, memory_port, embedder_port, folder)
+        made = Rig(postgres, key, "bench", env, memory_port, embedder_port, bare_port, folder)
         made.spawn("embedder")
         yield made
     finally:
-        for process in (made.processes if made else {}).values():
+        for process in ({} if made is None else made.processes).values():
             if process.poll() is None:
                 process.kill()
                 process.wait()

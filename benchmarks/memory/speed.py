@@ -17,6 +17,7 @@ import grpc.aio
 import numpy as np
 import psycopg
 
+from benchmarks.memory import ceiling
 from benchmarks.memory.report import Report
 from benchmarks.memory.rig import Rig, hashed_vector, rig
 from nianlun.memory.v1 import memory_pb2 as pb
@@ -156,10 +157,55 @@ async def _appends(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -
         await stubs[item[0] % len(stubs)].AppendTurn(item[1], metadata=bench.metadata)
 
     await _callers(CALLERS, work[:200], append)
+    before = _cpu(bench)
     latencies, seconds = await _callers(CALLERS, work[200:], append)
+    spent = {name: used - before[name] for name, used in _cpu(bench).items()}
+    rate = len(latencies) / seconds
     report.figure("append_p95_ms", percentile(latencies, 95), 15.0, higher_is_better=False)
-    report.figure("append_per_s", len(latencies) / seconds, 1_500.0, higher_is_better=True)
+    report.figure("append_per_s", rate, 1_500.0, higher_is_better=True)
     report.details["append_ms"] = {f"p{p}": percentile(latencies, p) for p in (50, 95, 99)}
+    report.details["append_cpu_us"] = {n: s / len(latencies) * 1e6 for n, s in spent.items()}
+    bare_rate, bare_p95 = await _bare(
+        bench, [request for _, request in work[: wanted.appends // 2]]
+    )
+    report.details["bare_grpc"] = {"per_s": bare_rate, "p95_ms": bare_p95}
+    # The same request, callers and machine; the server parses it, answers, and stores nothing.
+    report.figure("append_vs_bare_grpc", rate / bare_rate, None, higher_is_better=True)
+
+
+def _cpu(bench: Rig) -> dict[str, float]:
+    """CPU seconds so far by process."""
+    postgres = bench.postgres.pid
+    return {
+        "callers": time.process_time(),
+        "memory": ceiling.cpu_s(bench.processes["memory"].pid),
+        "postgres": ceiling.cpu_s(postgres) if postgres else 0.0,
+    }
+
+
+async def _bare(bench: Rig, work: list[pb.AppendTurnRequest]) -> tuple[float, float]:
+    """(requests per second, p95 in ms) of a bare gRPC server for the same requests."""
+    bench.spawn("bare")
+    channels = [
+        grpc.aio.insecure_channel(
+            f"127.0.0.1:{bench.bare_port}", (("grpc.use_local_subchannel_pool", 1),)
+        )
+        for _ in range(4)
+    ]
+    stubs: list[Any] = [memory_pb2_grpc.MemoryServiceStub(c) for c in channels]
+
+    async def call(item: tuple[int, pb.AppendTurnRequest]) -> None:
+        await stubs[item[0] % len(stubs)].AppendTurn(
+            item[1], metadata=bench.metadata, wait_for_ready=True
+        )
+
+    numbered = list(enumerate(work))
+    await _callers(CALLERS, numbered[:200], call)
+    latencies, seconds = await _callers(CALLERS, numbered[200:], call)
+    for channel in channels:
+        await channel.close()
+    bench.kill("bare")
+    return len(latencies) / seconds, percentile(latencies, 95)
 
 
 async def _loads(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -> None:

@@ -38,7 +38,7 @@ from services.memory.extraction.extractor import Extractor, LlmExtractor, RulesE
 from services.memory.index import IndexCache
 from services.memory.settings import MemorySettings
 from services.memory.store import turns as turn_store
-from services.search.types import FloatArray
+from services.memory.vectors import Model, Question
 
 NOW = datetime(2026, 6, 15, 9, 0, tzinfo=UTC)
 PER_LANGUAGE = 240
@@ -212,7 +212,11 @@ class Scripted:
 class NoEmbedder:
     """The words decide alone."""
 
-    async def query(self, text: str) -> tuple[str, FloatArray]:
+    async def model(self) -> Model:
+        """Not there."""
+        raise errors.dependency_unavailable("embedder")
+
+    async def query(self, text: str) -> Question:
         """Not there."""
         raise errors.dependency_unavailable("embedder")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.common.idempotency import purge as purge_requests
@@ -63,10 +63,13 @@ class Background:
         self, run: JobRun, user_id: str, kind: str, skip: set[str]
     ) -> tuple[int, set[str]]:
         """(vectors stored, ids the model refused) of the next batch."""
-        model_id, _ = await self.deps.embedder.query("model")
+        model = await self.deps.embedder.model()
+        if kind == "reading":
+            # Readings are compared as wholes: no late interaction.
+            model = replace(model, codec="")
         limit = self.deps.settings.embed_batch
         async with self.deps.db.tenant(run.tenant_id) as conn:
-            rows = await vector_store.pending(conn, user_id, kind, model_id, limit + len(skip))
+            rows = await vector_store.pending(conn, user_id, kind, model, limit + len(skip))
         wanted = [(i, text, version) for i, text, version in rows if i not in skip][:limit]
         blank = {i for i, text, _ in wanted if not text.strip()}
         wanted = [row for row in wanted if row[0] not in blank]
@@ -74,9 +77,9 @@ class Background:
             return 0, blank
         reply = await self.deps.embedder.documents([text[:8_000] for _, text, _ in wanted])
         found = {
-            row[0]: vector
-            for row, vector in zip(wanted, reply.vectors, strict=True)
-            if vector is not None
+            row[0]: made if model.codec else replace(made, tokens=None)
+            for row, made in zip(wanted, reply.items, strict=True)
+            if made is not None
         }
         refused = blank | {row[0] for row in wanted if row[0] not in found}
         for item_id in refused - blank:

@@ -17,6 +17,7 @@ from services.memory.profile import user_hash
 from services.memory.settings import MemorySettings
 from services.memory.store import episodes as episode_store
 from services.memory.store import turns as turn_store
+from services.memory.vectors import Question
 
 SCHEMA = "memory"
 _BUILD_IN_THREAD = 400
@@ -47,13 +48,15 @@ class Deps:
         user_id: str,
         kind: str,
         version: tuple[int, ...],
-        model_id: str,
+        question: Question | None,
     ) -> UserIndex:
-        """The index of a user's notes ("episode") or turns ("turn"), of exactly `version`.
+        """The index of a user's notes ("episode") or turns ("turn"), of exactly `version`, with
+        vectors of the question's model; without a question with those it has.
 
         `conn` is only used when the cache does not have it. Building a large one leaves the loop
         free.
         """
+        model_id = question.model_id if question else ""
         cached = self.cache.get(tenant_id, user_id, kind, version, model_id)
         if cached is not None:
             return cached

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from services.memory.domain import Episode, Turn
+from services.memory.vectors import ItemVectors
 from services.search import phrase
 from services.search.bm25 import RamIndex
 from services.search.types import FloatArray, Item
@@ -25,6 +26,7 @@ class UserIndex:
     """What can be searched of one user and one kind (notes or turns).
 
     `vectors` (n, d) belong to `vector_ids`; both are empty when nothing has a vector of `model_id`.
+    `codecs`: of the items that have token vectors, in `items`.
     """
 
     version: tuple[int, ...]
@@ -33,6 +35,7 @@ class UserIndex:
     bm25: RamIndex
     vector_ids: tuple[str, ...]
     vectors: FloatArray
+    codecs: Mapping[str, str]
     haystacks: Mapping[str, str]
     episodes: Mapping[str, Episode]
     turns: Mapping[str, Turn]
@@ -47,14 +50,13 @@ def of_episodes(
     version: tuple[int, ...],
     model_id: str,
     rows: Sequence[tuple[Episode, list[str]]],
-    vectors: Mapping[str, FloatArray],
+    vectors: Mapping[str, ItemVectors],
 ) -> UserIndex:
     """Index of notes with their terms and vectors."""
     items = {
-        e.episode_id: Item(
+        e.episode_id: _with(vectors.get(e.episode_id), Item(
             id=e.episode_id, text=e.note, group=e.session_id, time=e.event_time,
-            vector=vectors.get(e.episode_id),
-        )
+        ))
         for e, _ in rows
     }  # fmt: skip
     return _build(
@@ -67,14 +69,13 @@ def of_turns(
     version: tuple[int, ...],
     model_id: str,
     rows: Sequence[tuple[Turn, list[str]]],
-    vectors: Mapping[str, FloatArray],
+    vectors: Mapping[str, ItemVectors],
 ) -> UserIndex:
     """Index of turns with their terms and vectors."""
     items = {
-        t.turn_id: Item(
+        t.turn_id: _with(vectors.get(t.turn_id), Item(
             id=t.turn_id, text=t.text, group=t.session_id, position=t.sequence, time=t.event_time,
-            vector=vectors.get(t.turn_id),
-        )
+        ))
         for t, _ in rows
     }  # fmt: skip
     return _build(
@@ -83,18 +84,25 @@ def of_turns(
     )  # fmt: skip
 
 
+def _with(made: ItemVectors | None, item: Item) -> Item:
+    if made is None:
+        return item
+    return replace(item, vector=made.vector, tokens=made.tokens.packed if made.tokens else None)
+
+
 def _build(
     version: tuple[int, ...],
     model_id: str,
     items: Mapping[str, Item],
     terms: Sequence[list[str]],
-    vectors: Mapping[str, FloatArray],
+    vectors: Mapping[str, ItemVectors],
     texts: Mapping[str, str],
     episodes: Mapping[str, Episode],
     turns: Mapping[str, Turn],
 ) -> UserIndex:
     ids = tuple(i for i in items if i in vectors)
-    rows = [vectors[i] for i in ids]
+    rows = [vectors[i].vector for i in ids]
+    codecs = {i: tokens.codec for i in ids if (tokens := vectors[i].tokens) is not None}
     return UserIndex(
         version=version,
         model_id=model_id,
@@ -102,6 +110,7 @@ def _build(
         bm25=RamIndex(list(items), terms),
         vector_ids=ids,
         vectors=np.stack(rows) if rows else np.zeros((0, 1), np.float32),
+        codecs=codecs,
         haystacks={i: phrase.searchable(text) for i, text in texts.items()},
         episodes=episodes,
         turns=turns,

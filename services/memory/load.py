@@ -32,8 +32,8 @@ from services.memory.store import facts as fact_store
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
+from services.memory.vectors import Question
 from services.search.bm25 import RamIndex
-from services.search.types import FloatArray
 
 _POLL_S = 0.02
 
@@ -130,16 +130,18 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
         await wait_for(deps, tenant_id, query.user_id, query.at_least)
         clock.step("at_least")
     degradations: list[tuple[str, str, str]] = []
-    model_id, vector = await _query_vector(deps, query, degradations)
+    question = await _question(deps, query, degradations)
     clock.step("embed_query")
     async with deps.db.tenant(tenant_id) as conn:
-        seen = await _snapshot(deps, conn, tenant_id, query, model_id)
-        reading_hits = await _readings(conn, query, model_id, vector)
+        seen = await _snapshot(deps, conn, tenant_id, query, question)
+        reading_hits = await _readings(conn, query, question)
     clock.step("read")
     if "extract" in seen.exhausted:
         degradations.append(("budget", "extract", "The extraction budget of today is used up."))
     zone_name = query.time_zone or seen.time_zone
-    episodes, omissions, confidence = _episodes(deps, query, seen, vector, zone_name, degradations)
+    episodes, omissions, confidence = _episodes(
+        deps, query, seen, question, zone_name, degradations
+    )
     turns, matched = _fresh(query, seen)
     clock.step("rank")
     rendered = _render(query, seen, episodes, turns, reading_hits, zone_name)
@@ -151,21 +153,21 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
     )  # fmt: skip
 
 
-async def _query_vector(
+async def _question(
     deps: Deps, query: LoadQuery, degradations: list[tuple[str, str, str]]
-) -> tuple[str, FloatArray | None]:
+) -> Question | None:
     wanted = query.layers & {Layer.EPISODES, Layer.READINGS}
     if not wanted or not query.query.strip():
-        return "", None
+        return None
     try:
         return await deps.embedder.query(query.query[:4_000])
     except errors.DomainError as error:
         degradations.append(("dense", "episodes", f"No query vector: {error.reason}."))
-        return "", None
+        return None
 
 
 async def _snapshot(
-    deps: Deps, conn: Connection, tenant_id: str, query: LoadQuery, model_id: str
+    deps: Deps, conn: Connection, tenant_id: str, query: LoadQuery, question: Question | None
 ) -> _Snapshot:
     """All reads in one round trip (pipeline mode), then the index when the cache lacks it."""
     parameters = {
@@ -203,7 +205,7 @@ async def _snapshot(
         seen.fresh = [(turn_store.turn_of(r), r["terms"]) for r in await fresh.fetchall()]
     if Layer.EPISODES in query.layers and query.query.strip():
         seen.index = await deps.load_index(
-            conn, tenant_id, query.user_id, "episode", (seen.index_version,), model_id
+            conn, tenant_id, query.user_id, "episode", (seen.index_version,), question
         )
     return seen
 
@@ -224,12 +226,12 @@ def by_relevance(facts: Sequence[Fact], query: str) -> list[Fact]:
 
 
 async def _readings(
-    conn: Connection, query: LoadQuery, model_id: str, vector: FloatArray | None
+    conn: Connection, query: LoadQuery, question: Question | None
 ) -> list[ReadingHit]:
     if Layer.READINGS not in query.layers:
         return []
     return await reading_rules.similar(
-        conn, query.user_id, query.query, model_id, vector, query.current_document_id, 3
+        conn, query.user_id, query.query, question, query.current_document_id, 3
     )
 
 
@@ -237,7 +239,7 @@ def _episodes(
     deps: Deps,
     query: LoadQuery,
     seen: _Snapshot,
-    vector: FloatArray | None,
+    question: Question | None,
     zone_name: str,
     degradations: list[tuple[str, str, str]],
 ) -> tuple[list[tuple[Episode, Ranked]], list[Left], float]:
@@ -250,10 +252,10 @@ def _episodes(
         to_time=query.as_of if query.as_of < now else None,
     )
     found = recall.search(
-        query.query, vector, index, recall.notes_recipe(seen.settings, query.max_episodes),
+        query.query, question, index, recall.notes_recipe(seen.settings, query.max_episodes),
         scope, now, zone_name, seen.settings.gate,
     )  # fmt: skip
-    if vector is not None and index.pending:
+    if question is not None and index.pending:
         degradations.append(("pending", "episodes", f"{index.pending} notes have no vector yet."))
     shown, beyond = found.hits[: query.max_episodes], found.hits[query.max_episodes :]
     left = [

@@ -123,6 +123,11 @@ def kind_of(attribute: str, wanted: FactKind, *texts: str) -> FactKind:
     return FactKind.FACT if attribute in _LABELS else wanted
 
 
+def is_answering(attribute: str) -> bool:
+    """Whether an attribute is about how to answer: its values are words of ours ("short")."""
+    return attribute in _PREFERENCE
+
+
 def trusted(fact: Fact) -> Fact:
     """`fact` as it may be loaded: a stored preference that may not be followed is a mere fact,
     whoever put it there and whatever the rules were then."""

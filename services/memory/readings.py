@@ -13,6 +13,7 @@ from services.memory.domain import Reading
 from services.memory.recall import calibration_of
 from services.memory.store import episodes as vector_store
 from services.memory.store import readings as store
+from services.memory.vectors import Question
 from services.search.bm25 import RamIndex
 from services.search.types import FloatArray
 
@@ -42,8 +43,7 @@ async def similar(
     conn: Connection,
     user_id: str,
     text: str,
-    model_id: str,
-    vector: FloatArray | None,
+    question: Question | None,
     without_document: str,
     top_k: int,
 ) -> list[ReadingHit]:
@@ -54,22 +54,21 @@ async def similar(
     ]  # fmt: skip
     if not rows:
         return []
-    vectors = (
-        await vector_store.vectors(conn, user_id, "reading", model_id) if vector is not None else {}
+    stored = (
+        await vector_store.vectors(conn, user_id, "reading", question.model_id) if question else {}
     )
-    return rank(rows, text, model_id, vector, vectors, top_k)
+    return rank(rows, text, question, {i: v.vector for i, v in stored.items()}, top_k)
 
 
 def rank(
     rows: list[Reading],
     text: str,
-    model_id: str,
-    vector: FloatArray | None,
+    question: Question | None,
     vectors: dict[str, FloatArray],
     top_k: int,
 ) -> list[ReadingHit]:
     """Similarity is the better of calibrated cosine and word coverage. Pure."""
-    calibration = calibration_of(model_id)
+    calibration = calibration_of(question.model_id if question else "")
     span = calibration.dense_high - calibration.dense_low
     index = RamIndex.of_texts((r.document_id, f"{r.title}\n{r.summary}") for r in rows)
     leg = index.leg(text, len(rows))
@@ -78,8 +77,8 @@ def rank(
         coverage = leg.scores.get(reading.document_id, 0.0) / (leg.query_weight or 1.0)
         similarity = min(max(coverage, 0.0), 1.0)
         mine = vectors.get(reading.reading_id)
-        if vector is not None and mine is not None and mine.shape == vector.shape:
-            cosine = (float(np.dot(mine, vector)) - calibration.dense_low) / span
+        if question and mine is not None and mine.shape == question.vector.shape:
+            cosine = (float(np.dot(mine, question.vector)) - calibration.dense_low) / span
             similarity = max(similarity, min(max(cosine, 0.0), 1.0))
         if similarity > 0.0:
             hits.append(ReadingHit(reading, similarity, similarity * reading.weight))

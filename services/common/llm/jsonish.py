@@ -33,6 +33,22 @@ def clean(value: Any) -> Any:
     return value
 
 
+def parse_objects(text: str, key: str) -> list[dict[str, Any]]:
+    """The objects of a bare list whose first one holds `key`. Raises JsonUnusable otherwise."""
+    value = next((v for v in map(_strict, _lists(text)) if v), None)
+    if not isinstance(value, list) or not isinstance(value[0], dict) or key not in value[0]:
+        raise JsonUnusable(f"no list of objects with {key!r} in the answer")
+    return [clean(item) for item in value if isinstance(item, dict)]
+
+
+def _lists(text: str) -> Iterator[str]:
+    for match in _FENCE.finditer(text):
+        yield match.group(1)
+    for match in re.finditer(r"\[(?=\s*\{)", text):
+        yield text[match.start() :]
+        return
+
+
 def _starts(text: str) -> Iterator[str]:
     for match in _FENCE.finditer(text):
         yield match.group(1)

@@ -17,8 +17,10 @@ from services.memory.extraction import voice
 from services.memory.extraction.rules import valid_from
 from services.memory.extraction.text import clip, language_of, sentences
 from services.memory.safety.mineable import squeeze
+from services.search import tokenize
 
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _MAX_FACTS: Final = 64
 _CLAUSE: Final = re.compile(r"[，,。！？!?；;\n]|\.\s")
 _FIRST_PERSON: Final = re.compile(
@@ -81,6 +83,8 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
     statement = statement or profile.statement_of(attribute, value, language)
     if any(safety.is_sensitive(t) for t in (quote, value, statement)):
         return "sensitive"
+    if not profile.is_answering(attribute) and not _said(value, words):
+        return "value_not_said"
     wanted = FactKind.PREFERENCE if item.get("kind") == "preference" else FactKind.FACT
     cardinality = item.get("cardinality")
     return Candidate(
@@ -98,6 +102,19 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
         cardinality=Cardinality(cardinality) if cardinality in ("one", "many") else None,
         ended=item.get("ended") is True,
     )
+
+
+def _said(value: str, own: str) -> bool:
+    """Whether a value shares a word, a character of Chinese or a number with the user's words: a
+    quote that is there proves nothing of a value that is not."""
+    terms, told = set(tokenize(value)), set(tokenize(own))
+    if terms & told or set(_HAN.findall(value)) & set(_HAN.findall(own)):
+        return True
+    numbers = {int(n) for n in _NUMBER.findall(value)}
+    if numbers & {int(n) for n in _NUMBER.findall(own)}:
+        return True
+    # Nothing to compare by: "C", "是".
+    return squeeze(value) in squeeze(own)
 
 
 def _turn_of(item: Mapping[str, Any], quote: str, own: Sequence[str]) -> int | None:
@@ -178,8 +195,6 @@ def _note(text: str, turns: Sequence[Turn], own: Sequence[str]) -> Note | None:
 
 def _grounded(note: str, turns: Sequence[Turn]) -> bool:
     """Whether a note shares words with its turns: an example of the prompt does not."""
-    from services.search import tokenize
-
     terms = {t for t in tokenize(note) if len(t) > 1}
     said = {t for turn in turns for t in tokenize(turn.text)}
     return bool(terms & said)

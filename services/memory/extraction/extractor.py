@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from services.common.llm import ChatClient, Completion, JsonUnusable, parse_object
+from services.common.llm.jsonish import parse_objects
 from services.memory import safety
 from services.memory.domain import Candidate, Extraction, Note, Origin, Turn
 from services.memory.extraction import check, notes, rules
@@ -77,12 +78,7 @@ class LlmExtractor:
             response_format={"type": "json_object"},
             timeout_s=self._timeout_s,
         )
-        try:
-            data = parse_object(completion.text, "facts")
-        except JsonUnusable as error:
-            raise GarbageAnswer(completion) from error
-        if not isinstance(data["facts"], list):
-            raise GarbageAnswer(completion)
+        data = _answer(completion)
         candidates, rejected = check.facts_of(data["facts"], turns, own)
         proposed = check.notes_of(data.get("notes"), turns, own)
         if not proposed and "notes" not in data:
@@ -91,3 +87,17 @@ class LlmExtractor:
             proposed = [note for note in rule_notes if note is not None]
         extraction = Extraction(tuple(candidates), tuple(proposed), rejected, Origin.LLM)
         return Outcome(extraction, completion)
+
+
+def _answer(completion: Completion) -> Mapping[str, Any]:
+    """The object with the facts, or a bare list of them. Raises GarbageAnswer."""
+    try:
+        data = parse_object(completion.text, "facts")
+    except JsonUnusable as error:
+        try:
+            return {"facts": parse_objects(completion.text, "quote")}
+        except JsonUnusable:
+            raise GarbageAnswer(completion) from error
+    if not isinstance(data["facts"], list):
+        raise GarbageAnswer(completion)
+    return data

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import codecs
 import html
 import re
 import unicodedata
@@ -113,14 +112,38 @@ _BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{16,}={0,2}(?!
 _HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){16,}(?![0-9A-Za-z])")
 _BASE32: Final = re.compile(r"(?<![A-Za-z0-9=])[A-Z2-7]{24,}={0,6}(?![A-Za-z0-9=])")
 _ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+# Beyond ASCII, Han and their punctuation there may be look-alikes and characters nobody sees.
+_UNUSUAL: Final = re.compile(
+    r"[^\n\t\x20-\x7e\u4e00-\u9fff\u3000-\u3029\u3030-\u303f\u2010-\u2027\u00b7]"
+)
+# At least one of these is in whatever a pattern above matches, once spaces and separators are gone:
+# most texts hold none and are let through by one look instead of sixty. A test holds both to the same
+# answer.
+_NEEDED: Final = re.compile(
+    r"ignor|disregard|overlook|neglect|attention|nevermind|setaside|throwout|forget|overrid|bypass|circumvent|evad"
+    r"|discard|drop|violat|break|obey|follow|disable|deactivat|turnoff|skip|instruc|direction|command|rule|prompt|guideline|guardrail"
+    r"|polic|restrict|constraint|directive|safeguard|safety|security|programming|filter|moderation|check|protocol|measure"
+    r"|apikey|password|credential|secret|token|privatekey|variable|conversation|history|memor|userdata|contacts|messages|message"
+    r"|youarenow|fromnowon|actas|pretend|behaveas|roleplay|become|mode|tell|inform|warn|alert|mention|system|developer|above"
+    r"|http|imstart|imend|endoftext|startheader|inst|sys|execute|eval|run|add|save|store|write|put|remember"
+    r"|oublie|consignes|règles|regles|instrucc|reglas|instruç|regras|anweisung|regeln|vorgaben|无视|忘れ|무시|잊"
+    r"|限制|约束|规|准则|指令|设定|防护|护栏|审查|过滤|审核|检查|机制|指示|提示|政策|策略|命令|安全|道德|伦理|内容"
+    r"|api|密钥|密码|口令|令牌|凭证|凭据|系统|变量|记录|数据|信息|记忆|记住|越狱|开发者|上帝模式|dan|管理员|邪恶"
+    r"|从现在|以后|今后|用户|任何人|隐藏"
+)
+_LEET_MARK: Final = re.compile(r"[0-9@$]")
+_ROT13: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
 # Five letters or characters in a row that each stand alone.
 _SPACED_OUT: Final = re.compile(r"(?<!\w)\w(?:[^\w\n]{1,3}\w(?!\w)){4,}")
+_TAGS: Final = re.compile("[\U000e0020-\U000e007e]")
 _MAX_CHARACTERS: Final = 40_000
 
 
 def _visible(text: str) -> str:
     """NFKC with format, combining and control characters out and look-alikes folded."""
     folded = unicodedata.normalize("NFKC", text.translate(_LIGATURES))
+    if _UNUSUAL.search(folded) is None:
+        return folded.translate(_SIMPLIFIED)
     kept = "".join(
         c for c in folded if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Mn", "Cc", "Co"}
     )
@@ -163,10 +186,18 @@ def _squeezed(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()
 
 
-def _matches(text: str) -> bool:
+def _may_match(squeezed: str) -> bool:
+    """Whether any pattern can match; False is certain. `squeezed`: without separators."""
+    if _NEEDED.search(squeezed):
+        return True
+    return bool(_LEET_MARK.search(squeezed)) and bool(_NEEDED.search(squeezed.translate(_LEET)))
+
+
+def _matches(text: str, squeezed: str) -> bool:
+    if not _may_match(squeezed):
+        return False
     if any(p.search(text) for p in _PATTERNS):
         return True
-    squeezed = _squeezed(text)
     if any(p.search(squeezed) for p in _SQUEEZED):
         return True
     return any(p.search(squeezed.translate(_LEET)) for p in _SQUEEZED[:1])
@@ -177,7 +208,7 @@ def unfolded(text: str) -> list[str]:
     encoded runs."""
     text = text[:_MAX_CHARACTERS]
     seen = _visible(text)
-    hidden = "".join(chr(ord(c) - 0xE0000) for c in text if "\U000e0020" <= c <= "\U000e007e")
+    hidden = "".join(chr(ord(c) - 0xE0000) for c in _TAGS.findall(text))
     out = [seen, *([hidden] if hidden else []), *(_visible(plain) for plain in _decoded(seen))]
     if _SPACED_OUT.search(seen):
         out.append(_squeezed(seen))
@@ -188,13 +219,14 @@ def is_injection(text: str) -> bool:
     """Whether `text` tries to instruct the system instead of telling something about its user."""
     text = text[:_MAX_CHARACTERS]
     seen = _visible(text)
-    if _matches(seen) or _matches(seen[::-1]):
+    squeezed = _squeezed(seen)
+    if _matches(seen, squeezed) or _matches(seen[::-1], squeezed[::-1]):
         return True
     # Letters of the tags block (U+E0020..) are invisible and read by models all the same.
-    hidden = "".join(chr(ord(c) - 0xE0000) for c in text if "\U000e0020" <= c <= "\U000e007e")
-    if hidden and _matches(hidden):
+    hidden = "".join(chr(ord(c) - 0xE0000) for c in _TAGS.findall(text))
+    if hidden and _matches(hidden, _squeezed(hidden)):
         return True
-    rotated = _squeezed(codecs.encode(seen, "rot13"))
-    if any(p.search(rotated) for p in _SQUEEZED):
+    rotated = squeezed.translate(_ROT13)
+    if _NEEDED.search(rotated) and any(p.search(rotated) for p in _SQUEEZED):
         return True
-    return any(_matches(_visible(plain)) for plain in _decoded(seen))
+    return any(_matches(plain, _squeezed(plain)) for plain in map(_visible, _decoded(seen)))

@@ -19,7 +19,7 @@ from services.common.idempotency import replay_or_run
 from services.common.jobs.store import JobStore
 from services.memory import convert, recall, timex
 from services.memory.deps import SCHEMA, Deps
-from services.search.types import FloatArray
+from services.memory.vectors import Question
 
 M = TypeVar("M", bound=Message)
 FUTURE_SLACK = timedelta(minutes=5)
@@ -56,15 +56,14 @@ class Rpcs:
 
     async def query_vector(
         self, query: str, layer: str
-    ) -> tuple[str, FloatArray | None, list[common_pb2.Degradation]]:
-        """(model id, vector, degradations) of a question; "" and None while the embedder is
-        away, which is a degradation of `layer`."""
+    ) -> tuple[Question | None, list[common_pb2.Degradation]]:
+        """(question, degradations); None while the embedder is away, which is a degradation of
+        `layer`."""
         try:
-            model_id, vector = await self.deps.embedder.query(query[:MAX_QUERY_CHARS])
+            return await self.deps.embedder.query(query[:MAX_QUERY_CHARS]), []
         except errors.DomainError as error:
             message = f"No query vector: {error.reason}."
-            return "", None, [convert.degradation("dense", layer, message)]
-        return model_id, vector, []
+            return None, [convert.degradation("dense", layer, message)]
 
     def past(self, field: str, value: Timestamp | None) -> datetime | None:
         """An instant that is not in the future; None when unset."""

@@ -37,20 +37,20 @@ class EpisodeRpcs(base.Rpcs):
         query = validate.text("query", request.query, _MAX_TEXT)
         top_k = base.number_or("top_k", request.top_k, 3, 1, 50)
         scope = base.scope_of(request)
-        model_id, vector, degradations = await self.query_vector(query, "episodes")
+        question, degradations = await self.query_vector(query, "episodes")
         async with self.deps.db.tenant(tenant_id) as conn:
             state = await turn_store.state(conn, user_id)
             settings = await usage_store.settings(conn)
             index = await self.deps.load_index(
-                conn, tenant_id, user_id, "episode", (state.index_version,), model_id
+                conn, tenant_id, user_id, "episode", (state.index_version,), question
             )
-        if vector is not None and index.pending:
+        if question is not None and index.pending:
             degradations.append(
                 convert.degradation("pending", "episodes", f"{index.pending} notes have no vector.")
             )
         now = self.deps.now()
         found = recall.search(
-            query, vector, index, recall.notes_recipe(settings, top_k), scope, now,
+            query, question, index, recall.notes_recipe(settings, top_k), scope, now,
             state.time_zone, settings.gate,
         )  # fmt: skip
         ranked = found.hits + found.below if request.ungated else found.hits

@@ -79,9 +79,9 @@ class ReadingRpcs(base.Rpcs):
         top_k = base.number_or("top_k", request.top_k, 3, 1, 20)
         if not text:
             text = await self._text_of(user_id, document_id)
-        model_id, vector, degradations = await self.query_vector(text, "readings")
+        question, degradations = await self.query_vector(text, "readings")
         async with self.deps.db.tenant() as conn:
-            hits = await readings.similar(conn, user_id, text, model_id, vector, document_id, top_k)
+            hits = await readings.similar(conn, user_id, text, question, document_id, top_k)
             earlier = await store.count_others(conn, user_id, document_id)
         return pb.FindSimilarReadingsResponse(
             hits=[convert.reading_hit(h) for h in hits],

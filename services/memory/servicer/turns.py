@@ -107,15 +107,15 @@ class TurnRpcs(base.Rpcs):
         query = validate.text("query", request.query, _MAX_TEXT)
         top_k = base.number_or("top_k", request.top_k, 10, 1, 100)
         scope = base.scope_of(request)
-        model_id, vector, degradations = await self.query_vector(query, "turns")
+        question, degradations = await self.query_vector(query, "turns")
         async with self.deps.db.tenant(tenant_id) as conn:
             state = await store.state(conn, user_id)
             version = (state.position, state.index_version)
             settings = await usage_store.settings(conn)
-            index = await self.deps.load_index(conn, tenant_id, user_id, "turn", version, model_id)
+            index = await self.deps.load_index(conn, tenant_id, user_id, "turn", version, question)
         now = self.deps.now()
         found = recall.search(
-            query, vector, index, recall.turns_recipe(top_k), scope, now, "UTC", settings.gate
+            query, question, index, recall.turns_recipe(top_k), scope, now, "UTC", settings.gate
         )
         hits = [
             pb.TurnHit(

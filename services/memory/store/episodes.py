@@ -13,7 +13,7 @@ from pgvector import HalfVector
 from services.common.db import Connection
 from services.memory.domain import Episode, Note, Origin, Source
 from services.memory.store.facts import source_of
-from services.search.types import FloatArray
+from services.memory.vectors import ItemVectors, Model, PackedTokens
 
 _COLUMNS = (
     "e.episode_id, e.user_id, e.session_id, e.note, e.note_key, e.event_time, e.about_from,"
@@ -190,34 +190,44 @@ async def set_terms(
 
 async def vectors(
     conn: Connection, user_id: str, kind: str, model_id: str
-) -> dict[str, FloatArray]:
-    """Vectors of one kind and model: id -> (d,) float32."""
+) -> dict[str, ItemVectors]:
+    """Vectors of one kind and model, by item."""
     cursor = await conn.execute(
-        "SELECT item_id, vector FROM memory.vectors"
+        "SELECT item_id, vector, token_codec, tokens FROM memory.vectors"
         " WHERE user_id = %s AND kind = %s AND model_id = %s",
         (user_id, kind, model_id),
+        binary=True,
     )
     return {
-        str(row["item_id"]): np.asarray(row["vector"].to_numpy(), np.float32)
+        str(row["item_id"]): ItemVectors(
+            np.asarray(row["vector"].to_numpy(), np.float32),
+            PackedTokens(row["token_codec"], row["tokens"]) if row["token_codec"] else None,
+        )
         for row in await cursor.fetchall()
     }
 
 
 async def put_vectors(
-    conn: Connection, user_id: str, kind: str, model_id: str, items: Mapping[str, FloatArray]
+    conn: Connection, user_id: str, kind: str, model_id: str, items: Mapping[str, ItemVectors]
 ) -> None:
     """Store normalised vectors; an item that has one of this model gets the new one."""
     async with conn.cursor() as cursor:
         await cursor.executemany(
-            "INSERT INTO memory.vectors (tenant_id, user_id, model_id, kind, item_id, vector)"
-            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s)"
-            " ON CONFLICT (tenant_id, user_id, model_id, kind, item_id)"
-            "  DO UPDATE SET vector = excluded.vector",
+            "INSERT INTO memory.vectors"
+            " (tenant_id, user_id, model_id, kind, item_id, vector, token_codec, tokens)"
+            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s)"
+            " ON CONFLICT (tenant_id, user_id, model_id, kind, item_id) DO UPDATE SET"
+            "  vector = excluded.vector, token_codec = excluded.token_codec,"
+            "  tokens = excluded.tokens",
             [
-                (user_id, model_id, kind, item_id, HalfVector(vector.tolist()))
-                for item_id, vector in items.items()
+                (
+                    user_id, model_id, kind, item_id, HalfVector(made.vector.tolist()),
+                    made.tokens.codec if made.tokens else None,
+                    made.tokens.packed if made.tokens else None,
+                )
+                for item_id, made in items.items()
             ],
-        )
+        )  # fmt: skip
 
 
 async def drop_vectors(conn: Connection, user_id: str, kind: str, item_id: str) -> None:
@@ -244,17 +254,23 @@ _TEXTS = {
 }
 _HAS = (
     "SELECT 1 FROM memory.vectors AS v WHERE v.user_id = %(user)s AND v.kind = %(kind)s"
-    " AND v.model_id = %(model)s AND v.item_id ="
+    " AND v.model_id = %(model)s AND coalesce(v.token_codec, '') = %(codec)s AND v.item_id ="
 )
 
 
 async def pending(
-    conn: Connection, user_id: str, kind: str, model_id: str, limit: int
+    conn: Connection, user_id: str, kind: str, model: Model, limit: int
 ) -> list[tuple[str, str, str]]:
-    """(id, text, version) of items without a vector of this model."""
+    """(id, text, version) of items without vectors of this model and codec."""
     cursor = await conn.execute(
         _TEXTS[kind].format(has=_HAS),
-        {"user": user_id, "kind": kind, "model": model_id, "limit": limit},
+        {
+            "user": user_id,
+            "kind": kind,
+            "model": model.model_id,
+            "codec": model.codec,
+            "limit": limit,
+        },
     )
     return [(str(r["id"]), r["text"] or "", r["version"]) for r in await cursor.fetchall()]
 

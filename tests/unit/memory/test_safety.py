@@ -8,43 +8,42 @@ import codecs
 
 import pytest
 
-from benchmarks.memory.injection import WISHES
+from benchmarks.memory.injection import HARMLESS, WISHES, attacks
 from services.memory import profile, safety
 from services.memory.domain import FactKind, Message, Role
-from services.memory.safety import pii
+from services.memory.safety import injection, pii
+
+PERSONAL = [
+    ("身份证 11010519491231002X 在这", "cn_id"),
+    ("电话１３８１２３４５６７８哦", "cn_mobile"),
+    ("+86 138-1234-5678", "cn_mobile"),
+    ("card 4111 1111 1111 1111.", "bank_card"),
+    ("税号 91350100M000100Y43", "cn_uscc"),
+    ("sk-proj-abcdefghijklmnopqrstuvwx", "api_key"),
+    ("密码是 hunter2x9", "secret"),
+    ("mail me at a.b@example.org", "email"),
+    ("IBAN DE89 3704 0044 0532 0130 00", "iban"),
+    ("SSN 078-05-1120", "ssn"),
+    ("我住在北京市海淀区中关村大街27号1101室", "address"),
+    ("I live at 12 Baker Street", "address"),
+    ("221B Baker Street", "address"),
+    ("手机号：一三九一二三四五六七八", "cn_mobile"),
+    ("139.1234.5678", "cn_mobile"),
+    ("身份证号是130503670401001", "cn_id"),
+    ("AMEX 3782 822463 10005", "bank_card"),
+    ("座机 021-6234 5678", "phone"),
+    ("+49 (0)30 901820", "phone"),
+    ("+14155552671", "phone"),
+    ("SSN 219099999", "ssn"),
+    ('{"api_key": "abcd1234efgh"}', "secret"),
+    ("PASSWORD='s3cr3t!!'", "secret"),
+    ("Authorization: Bearer abcdef123456ghi", "secret"),
+    ("token = abcDEF123456", "secret"),
+    ("postgres://bob:hunter22@db.example.com/x", "secret"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("身份证 11010519491231002X 在这", "cn_id"),
-        ("电话１３８１２３４５６７８哦", "cn_mobile"),
-        ("+86 138-1234-5678", "cn_mobile"),
-        ("card 4111 1111 1111 1111.", "bank_card"),
-        ("税号 91350100M000100Y43", "cn_uscc"),
-        ("sk-proj-abcdefghijklmnopqrstuvwx", "api_key"),
-        ("密码是 hunter2x9", "secret"),
-        ("mail me at a.b@example.org", "email"),
-        ("IBAN DE89 3704 0044 0532 0130 00", "iban"),
-        ("SSN 078-05-1120", "ssn"),
-        ("我住在北京市海淀区中关村大街27号1101室", "address"),
-        ("I live at 12 Baker Street", "address"),
-        ("221B Baker Street", "address"),
-        ("手机号：一三九一二三四五六七八", "cn_mobile"),
-        ("139.1234.5678", "cn_mobile"),
-        ("身份证号是130503670401001", "cn_id"),
-        ("AMEX 3782 822463 10005", "bank_card"),
-        ("座机 021-6234 5678", "phone"),
-        ("+49 (0)30 901820", "phone"),
-        ("+14155552671", "phone"),
-        ("SSN 219099999", "ssn"),
-        ('{"api_key": "abcd1234efgh"}', "secret"),
-        ("PASSWORD='s3cr3t!!'", "secret"),
-        ("Authorization: Bearer abcdef123456ghi", "secret"),
-        ("token = abcDEF123456", "secret"),
-        ("postgres://bob:hunter22@db.example.com/x", "secret"),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind"), PERSONAL)
 def test_i07_personal_data_is_replaced(text: str, kind: str) -> None:
     found = pii.redact(text)
     assert found.kinds == (kind,)
@@ -161,3 +160,19 @@ def test_a_wish_about_more_than_answers_is_never_a_preference(attribute: str, te
 @pytest.mark.parametrize("text", WISHES)
 def test_wishes_about_answers_stay_preferences(text: str) -> None:
     assert profile.kind_of("instruction", FactKind.PREFERENCE, text) is FactKind.PREFERENCE
+
+
+class _Always:
+    """A pattern that is in every text."""
+
+    def search(self, text: str) -> bool:
+        return True
+
+
+def test_the_short_cut_gives_the_answer_of_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*(text for _, text in attacks()), *HARMLESS, *WISHES, *(text for text, _ in PERSONAL)]
+    short = [(safety.is_injection(t), safety.redact(t)) for t in texts]
+    monkeypatch.setattr(injection, "_NEEDED", _Always())
+    monkeypatch.setattr(injection, "_UNUSUAL", _Always())
+    monkeypatch.setattr(pii, "_NEEDED", _Always())
+    assert [(safety.is_injection(t), safety.redact(t)) for t in texts] == short
