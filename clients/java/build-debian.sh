@@ -4,7 +4,8 @@
 #   libgeronimo-annotation-1.3-spec-java libnetty-java libperfmark-java libgoogle-gson-java libprotobuf-dev, and a JDK 17
 # Usage: build-debian.sh [output folder, default target/debian]
 # Afterwards `<output>/run CLASS [ARGUMENT...]` runs a class, for instance io.nianlun.examples.Conversation, and
-# `<output>/test` the tests, where the package junit5 is there.
+# `<output>/test` the tests, where the package junit5 is there. Debian's netty speaks TLS with libnetty-tcnative-java
+# alone; what is on Maven Central needs nothing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,6 +32,7 @@ for name in grpc-api grpc-context grpc-core grpc-netty grpc-protobuf grpc-protob
   fi
 done
 classpath=${classpath#:}
+tcnative=$(find /usr/lib -name libnetty-tcnative.so -path '*/jni/*' 2>/dev/null | head -n 1)
 
 # The well-known types: Debian has them in libprotobuf-dev, Python in grpcio-tools; either will do.
 include=${PROTOBUF_INCLUDE:-/usr/include}
@@ -47,6 +49,15 @@ find "$protos/nianlun" -name '*.proto' -exec \
   --plugin=protoc-gen-grpc-java="$(command -v grpc_java_plugin)" \
   --java_out="$out/generated" --grpc-java_out="$out/generated" {} +
 
+options=-XX:TieredStopAtLevel=1
+if [ -n "$tcnative" ] && [ -e "$jars/netty-tcnative.jar" ]; then
+  # Netty looks for it under its own name, which is not Debian's; a link will not do.
+  mkdir -p "$out/native"
+  cp "$tcnative" "$out/native/libnetty_tcnative.so"
+  classpath="$classpath:$jars/netty-tcnative.jar"
+  options="$options -Djava.library.path=$out/native"
+fi
+
 # compile CLASSPATH CLASSES SOURCE_FOLDER...
 compile() {
   path=$1 classes=$2
@@ -60,7 +71,7 @@ compile() {
 command_of() {
   cat >"$out/$1" <<RUN
 #!/bin/sh
-exec java -XX:TieredStopAtLevel=1 -cp "$2" $3 "\$@"
+exec java $options -cp "$2" $3 "\$@"
 RUN
   chmod +x "$out/$1"
 }

@@ -28,12 +28,13 @@ TOOLS = ("protoc", "grpc_java_plugin", "javac", "java")
 JARS = (
     "/usr/share/java/grpc-netty.jar",
     "/usr/share/java/netty-codec-http2.jar",
+    "/usr/share/java/netty-tcnative.jar",
     "/usr/share/java/junit-platform-console.jar",
 )
 PACKAGES = (
     "default-jdk-headless libgrpc-java libprotobuf-java protobuf-compiler "
     "protobuf-compiler-grpc-java-plugin libgeronimo-annotation-1.3-spec-java libnetty-java "
-    "libperfmark-java libgoogle-gson-java junit5"
+    "libperfmark-java libgoogle-gson-java libnetty-tcnative-java junit5"
 )
 STORY = "很久很久以前，" * 200
 
@@ -103,7 +104,7 @@ async def test_a_java_program_does_it_all_and_survives_failures(
     )
     print(done.output)  # noqa: T201 - the results are what this test shows
     assert done.code == 0, done.output
-    assert "[         0 tests skipped        ]" in done.lines
+    assert any(" 0 tests skipped " in line for line in done.lines), done.output
     printed = {line.split(":", 1)[0] for line in done.lines}
     assert printed >= {"append", "load", "search", "stream", "cancel", "deadline", "bad key"}
     assert printed >= {"errors", "retry", "restart", "tls", "export", "erase"}

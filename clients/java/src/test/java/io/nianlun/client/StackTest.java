@@ -44,8 +44,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 
 /**
- * The client against running services. Each test prints what it got. The services are started, and told to fail, by what
- * starts this program: see tests/support/rig.py of the project.
+ * The client against running services. Each test prints what it got. The services are started, and told to fail, by
+ * what starts this program: see tests/support/rig.py of the project.
  */
 @EnabledIfEnvironmentVariable(named = "NIANLUN_TEST_CONTROL", matches = ".+")
 class StackTest {
@@ -274,14 +274,14 @@ class StackTest {
   @Test
   void restart() throws Exception {
     try (NianlunClient far = far("RESTARTED").build()) {
-      var first = far.appendTurn("java-restart", "s-1", "重启之前。", "");
+      var first = far.appendTurn("java-restart", "s-1", "我住在杭州。", "");
       control("stop");
       long started = System.nanoTime();
       var append =
           CompletableFuture.supplyAsync(
-              () -> far.appendTurn("java-restart", "s-1", "重启之中。", ""));
+              () -> far.appendTurn("java-restart", "s-1", "我在等服务重启。", ""));
       var load =
-          CompletableFuture.supplyAsync(() -> far.loadMemory("java-restart", "s-2", "什么之前？", ""));
+          CompletableFuture.supplyAsync(() -> far.loadMemory("java-restart", "s-2", "我住在哪里？", ""));
       Thread.sleep(1_500);
       control("start");
       var second = append.get(40, TimeUnit.SECONDS);
@@ -290,7 +290,7 @@ class StackTest {
       print("restart: answered %d ms after the service had stopped, #%d", tookMs, second.getSequence());
       assertEquals(1, first.getSequence());
       assertEquals(2, second.getSequence());
-      assertTrue(loaded.getRendered().contains("重启之前"));
+      assertTrue(loaded.getRendered().contains("杭州"));
       assertEquals(2, turns(far, "java-restart").size());
     }
   }
