@@ -18,6 +18,7 @@ from nianlun.memory.v1 import memory_pb2 as m
 from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import FakeLlm
+from tests.support.markdown import blocks
 from tests.support.rig import Rig, rig, run_program, server_program
 from tests.support.stack import Stack
 
@@ -35,6 +36,39 @@ PACKAGES = (
     "default-jdk-headless libgrpc-java libprotobuf-java protobuf-compiler "
     "protobuf-compiler-grpc-java-plugin libgeronimo-annotation-1.3-spec-java libnetty-java "
     "libperfmark-java libgoogle-gson-java libnetty-tcnative-java junit5"
+)
+# What Maven needs to build the project without Maven Central.
+MAVEN = [
+    Path("/usr/share/maven-repo/org", part)
+    for part in (
+        "apache/maven/plugins/maven-antrun-plugin",
+        "apache/maven/plugins/maven-compiler-plugin/3.10.1",
+        "apache/maven/plugins/maven-jar-plugin",
+        "apache/maven/plugins/maven-resources-plugin",
+        "apache/maven/plugins/maven-surefire-plugin/2.22.3",
+        "codehaus/mojo/build-helper-maven-plugin/3.3.0",
+        "junit/jupiter/junit-jupiter",
+    )
+]
+MAVEN_MISSING = [str(path) for path in MAVEN if not path.exists()] + (
+    [] if shutil.which("mvn") else ["mvn"]
+)
+# The well-known types come with grpcio-tools, so that libprotobuf-dev is not needed.
+INCLUDE = Path(grpc_tools.__file__).parent / "_proto"
+IMPORTS = "".join(
+    f"import {name};\n"
+    for name in (
+        "io.nianlun.client.*",
+        "io.nianlun.common.v1.*",
+        "io.nianlun.memory.v1.AppendTurnResponse",
+        "io.nianlun.memory.v1.LoadMemoryResponse",
+        "io.nianlun.orchestrator.v1.ChatInput",
+        "io.nianlun.orchestrator.v1.ChatResponse",
+        "io.nianlun.retriever.v1.*",
+        "java.time.Duration",
+        "java.util.List",
+        "java.util.concurrent.TimeUnit",
+    )
 )
 STORY = "很久很久以前，" * 200
 
@@ -66,12 +100,10 @@ async def runner() -> Path:
     stamp = OUT / "fingerprint"
     if _is_current(stamp):
         return OUT
-    # The well-known types come with grpcio-tools, so that libprotobuf-dev is not needed.
-    include = Path(grpc_tools.__file__).parent / "_proto"
     build = await asyncio.create_subprocess_exec(
         str(JAVA / "build-debian.sh"),
         str(OUT),
-        env={**os.environ, "PROTOBUF_INCLUDE": str(include)},
+        env={**os.environ, "PROTOBUF_INCLUDE": str(INCLUDE)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -90,6 +122,7 @@ async def running(
     fake_llm: FakeLlm,
     tmp_path: Path,
 ) -> AsyncIterator[Rig]:
+    fake_llm.on("What do you know about me?", llm.text("你叫陈川，主要写代码。"))
     fake_llm.on("我叫什么", llm.text("你叫陈川，主要写代码。"))
     fake_llm.on("讲一个长故事", llm.text(STORY, piece_delay_s=0.05))
     async with rig(stack, thinking_stack, database, tmp_path) as found:
@@ -160,6 +193,45 @@ async def test_the_chat_controller_streams_and_a_reader_who_leaves_ends_the_work
     assert call.disconnected_at is not None
 
 
+@pytest.mark.parametrize("page", ["README.md", "clients/java/README.md", "docs/howto/java.md"])
+async def test_the_code_of_a_page_is_a_program_that_runs(
+    runner: Path, running: Rig, page: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "Page.java"
+    body = "\n".join(blocks(ROOT / page, "java"))
+    program.write_text(
+        f"{IMPORTS}public class Page {{\n"
+        f"public static void main(String[] args) throws Exception {{\n{body}}}\n}}\n"
+    )
+    unicode = {"JAVA_TOOL_OPTIONS": "-Dfile.encoding=UTF-8"}
+    done = await run_program(
+        str(runner / "run"), str(program), environment={**running.environment, **unicode}
+    )
+    assert done.code == 0, done.output
+    assert "你叫陈川，主要写代码。" in done.output
+
+
+@pytest.mark.skipif(bool(MAVEN_MISSING), reason=f"{', '.join(MAVEN_MISSING)} missing")
+async def test_the_maven_project_builds_from_debians_packages(tmp_path: Path) -> None:
+    project = tmp_path / "java"
+    for part in ("pom.xml", "settings-debian.xml", "src"):
+        source, target = JAVA / part, project / part
+        project.mkdir(exist_ok=True)
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    done = await run_program(
+        "mvn",
+        *("--batch-mode", "--settings", "settings-debian.xml", "-Ddebian", "package"),
+        *(f"-Dmaven.repo.local={tmp_path / 'repository'}", f"-Dprotos={ROOT / 'protos'}"),
+        f"-Dprotobuf.include={INCLUDE}",
+        cwd=project,
+        within_s=290,
+    )
+    assert done.code == 0, done.output[-4000:]
+    assert (project / "target/nianlun-client-0.1.0.jar").exists()
+    results = [line for line in done.lines if "Tests run: " in line]
+    assert any("Tests run: 4, Failures: 0, Errors: 0, Skipped: 0" in line for line in results)
+
+
 def test_the_maven_project_matches_the_sources() -> None:
     space = {"m": "http://maven.apache.org/POM/4.0.0"}
     pom = ET.parse(JAVA / "pom.xml").getroot()
@@ -168,10 +240,7 @@ def test_the_maven_project_matches_the_sources() -> None:
         d.findtext("m:artifactId", namespaces=space)
         for d in pom.iterfind("m:dependencies/m:dependency", space)
     }
-    assert artifacts >= {"grpc-protobuf", "grpc-stub", "grpc-netty-shaded", "protobuf-java"}
-    source_root = pom.find(".//m:protoSourceRoot", space)
+    assert artifacts >= {"grpc-protobuf", "grpc-stub", "${grpc.transport}", "protobuf-java"}
+    source_root = pom.findtext("m:properties/m:protos", namespaces=space)
     assert source_root is not None
-    assert source_root.text is not None
-    assert (JAVA / source_root.text.removeprefix("${project.basedir}/")).resolve() == (
-        ROOT / "protos"
-    )
+    assert (JAVA / source_root.removeprefix("${project.basedir}/")).resolve() == ROOT / "protos"
