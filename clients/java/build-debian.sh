@@ -3,7 +3,9 @@
 #   libgrpc-java libprotobuf-java protobuf-compiler protobuf-compiler-grpc-java-plugin
 #   libgeronimo-annotation-1.3-spec-java libnetty-java libperfmark-java libgoogle-gson-java libprotobuf-dev, and a JDK 17
 # Usage: build-debian.sh [output folder, default target/debian]
-# Afterwards `<output>/run CLASS [ARGUMENT...]` runs a class, for instance io.nianlun.examples.Conversation.
+# Afterwards `<output>/run CLASS [ARGUMENT...]` runs a class, for instance io.nianlun.examples.Conversation, and
+# `<output>/test` the tests, where the package junit5 is there. Debian's netty speaks TLS with libnetty-tcnative-java
+# alone; what is on Maven Central needs nothing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +32,7 @@ for name in grpc-api grpc-context grpc-core grpc-netty grpc-protobuf grpc-protob
   fi
 done
 classpath=${classpath#:}
+tcnative=$(find /usr/lib -name libnetty-tcnative.so -path '*/jni/*' 2>/dev/null | head -n 1)
 
 # The well-known types: Debian has them in libprotobuf-dev, Python in grpcio-tools; either will do.
 include=${PROTOBUF_INCLUDE:-/usr/include}
@@ -39,20 +42,52 @@ if [ ! -e "$include/google/protobuf/timestamp.proto" ]; then
 fi
 
 rm -rf "$out"
-mkdir -p "$out/generated" "$out/classes"
+mkdir -p "$out/generated" "$out/classes" "$out/test-classes"
 
 find "$protos/nianlun" -name '*.proto' -exec \
   protoc -I "$protos" -I "$include" \
   --plugin=protoc-gen-grpc-java="$(command -v grpc_java_plugin)" \
   --java_out="$out/generated" --grpc-java_out="$out/generated" {} +
 
-find "$out/generated" "$here/src/main/java" -name '*.java' >"$out/sources"
-javac -proc:none -nowarn -encoding UTF-8 --release 17 -cp "$classpath" -d "$out/classes" @"$out/sources" 2>"$out/javac.log" ||
-  { cat "$out/javac.log" >&2; exit 1; }
+options=-XX:TieredStopAtLevel=1
+if [ -n "$tcnative" ] && [ -e "$jars/netty-tcnative.jar" ]; then
+  # Netty looks for it under its own name, which is not Debian's; a link will not do.
+  mkdir -p "$out/native"
+  cp "$tcnative" "$out/native/libnetty_tcnative.so"
+  classpath="$classpath:$jars/netty-tcnative.jar"
+  options="$options -Djava.library.path=$out/native"
+fi
 
-cat >"$out/run" <<RUN
+# compile CLASSPATH CLASSES SOURCE_FOLDER...
+compile() {
+  path=$1 classes=$2
+  shift 2
+  find "$@" -name '*.java' >"$classes.sources"
+  javac -proc:none -nowarn -encoding UTF-8 --release 17 -cp "$path" -d "$classes" @"$classes.sources" \
+    2>"$classes.log" || { cat "$classes.log" >&2; exit 1; }
+}
+
+# command NAME CLASSPATH ARGUMENTS
+command_of() {
+  cat >"$out/$1" <<RUN
 #!/bin/sh
-exec java -XX:TieredStopAtLevel=1 -cp "$out/classes:$classpath" "\$@"
+exec java $options -cp "$2" $3 "\$@"
 RUN
-chmod +x "$out/run"
+  chmod +x "$out/$1"
+}
+
+compile "$classpath" "$out/classes" "$out/generated" "$here/src/main/java"
+command_of run "$out/classes:$classpath" ""
+
+if [ -e "$jars/junit-platform-console.jar" ]; then
+  junit=
+  for name in junit-jupiter-api junit-jupiter-engine junit-platform-commons junit-platform-engine \
+    junit-platform-launcher junit-platform-console junit-platform-reporting opentest4j apiguardian-api \
+    picocli opentest4j-reporting-events opentest4j-reporting-schema; do
+    [ ! -e "$jars/$name.jar" ] || junit="$junit:$jars/$name.jar"
+  done
+  compile "$out/classes:$classpath$junit" "$out/test-classes" "$here/src/test/java"
+  command_of test "$out/test-classes:$out/classes:$classpath$junit" \
+    "org.junit.platform.console.ConsoleLauncher --scan-class-path $out/test-classes"
+fi
 echo "$out/run"

@@ -7,28 +7,72 @@ import hashlib
 import os
 import shutil
 import xml.etree.ElementTree as ET
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc_tools
+import httpx
 import pytest
 
 from nianlun.memory.v1 import memory_pb2 as m
-from tests.support.db import Database, Tenant
-from tests.support.stack import Client, Stack
+from tests.support import fake_llm as llm
+from tests.support.db import Database
+from tests.support.fake_llm import FakeLlm
+from tests.support.markdown import blocks
+from tests.support.rig import Rig, rig, run_program, server_program
+from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[3]
 JAVA = ROOT / "clients/java"
 OUT = JAVA / "target/debian"
 TOOLS = ("protoc", "grpc_java_plugin", "javac", "java")
-JARS = ("/usr/share/java/grpc-netty.jar", "/usr/share/java/netty-codec-http2.jar")
+JARS = (
+    "/usr/share/java/grpc-netty.jar",
+    "/usr/share/java/netty-codec-http2.jar",
+    "/usr/share/java/netty-tcnative.jar",
+    "/usr/share/java/junit-platform-console.jar",
+)
 PACKAGES = (
     "default-jdk-headless libgrpc-java libprotobuf-java protobuf-compiler "
     "protobuf-compiler-grpc-java-plugin libgeronimo-annotation-1.3-spec-java libnetty-java "
-    "libperfmark-java libgoogle-gson-java"
+    "libperfmark-java libgoogle-gson-java libnetty-tcnative-java junit5"
 )
-EXAMPLE = "io.nianlun.examples.Conversation"
+# What Maven needs to build the project without Maven Central.
+MAVEN = [
+    Path("/usr/share/maven-repo/org", part)
+    for part in (
+        "apache/maven/plugins/maven-antrun-plugin",
+        "apache/maven/plugins/maven-compiler-plugin/3.10.1",
+        "apache/maven/plugins/maven-jar-plugin",
+        "apache/maven/plugins/maven-resources-plugin",
+        "apache/maven/plugins/maven-surefire-plugin/2.22.3",
+        "codehaus/mojo/build-helper-maven-plugin/3.3.0",
+        "junit/jupiter/junit-jupiter",
+    )
+]
+MAVEN_MISSING = [str(path) for path in MAVEN if not path.exists()] + (
+    [] if shutil.which("mvn") else ["mvn"]
+)
+# The well-known types come with grpcio-tools, so that libprotobuf-dev is not needed.
+INCLUDE = Path(grpc_tools.__file__).parent / "_proto"
+IMPORTS = "".join(
+    f"import {name};\n"
+    for name in (
+        "io.nianlun.client.*",
+        "io.nianlun.common.v1.*",
+        "io.nianlun.memory.v1.AppendTurnResponse",
+        "io.nianlun.memory.v1.LoadMemoryResponse",
+        "io.nianlun.orchestrator.v1.ChatInput",
+        "io.nianlun.orchestrator.v1.ChatResponse",
+        "io.nianlun.retriever.v1.*",
+        "java.time.Duration",
+        "java.util.List",
+        "java.util.concurrent.TimeUnit",
+    )
+)
+STORY = "很久很久以前，" * 200
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 
 def _fingerprint() -> str:
@@ -50,81 +94,142 @@ def _is_current(stamp: Path) -> bool:
 
 @pytest.fixture(scope="module")
 async def runner() -> Path:
-    """The built client; building takes half a minute, so an unchanged one is used again."""
+    """The built client and its tests; building takes half a minute: an unchanged one is kept."""
     if missing := _missing():
         pytest.skip(f"Java is not tested: {', '.join(missing)} missing; apt install {PACKAGES}")
     stamp = OUT / "fingerprint"
     if _is_current(stamp):
-        return OUT / "run"
-    # The well-known types come with grpcio-tools, so that libprotobuf-dev is not needed.
-    include = Path(grpc_tools.__file__).parent / "_proto"
+        return OUT
     build = await asyncio.create_subprocess_exec(
         str(JAVA / "build-debian.sh"),
         str(OUT),
-        env={**os.environ, "PROTOBUF_INCLUDE": str(include)},
+        env={**os.environ, "PROTOBUF_INCLUDE": str(INCLUDE)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     output, _ = await build.communicate()
     assert build.returncode == 0, output.decode()[-4000:]
     stamp.write_text(_fingerprint())
-    return OUT / "run"
+    return OUT
 
 
-async def _run(runner: Path, environment: dict[str, str], *args: str) -> tuple[int, str]:
-    # The platform's character set is what a bare server has: Chinese must survive it.
-    process = await asyncio.create_subprocess_exec(
-        str(runner),
-        EXAMPLE,
-        *args,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "POSIX", **environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-    except TimeoutError:
-        process.kill()
-        raise
-    return process.returncode or 0, out.decode() + err.decode()
+@pytest.fixture
+async def running(
+    runner: Path,
+    stack: Stack,
+    thinking_stack: Stack,
+    database: Database,
+    fake_llm: FakeLlm,
+    tmp_path: Path,
+) -> AsyncIterator[Rig]:
+    fake_llm.on("What do you know about me?", llm.text("你叫陈川，主要写代码。"))
+    fake_llm.on("我叫什么", llm.text("你叫陈川，主要写代码。"))
+    fake_llm.on("讲一个长故事", llm.text(STORY, piece_delay_s=0.05))
+    async with rig(stack, thinking_stack, database, tmp_path) as found:
+        yield found
 
 
-@pytest.mark.timeout(300)
-async def test_a_java_program_appends_loads_and_streams(
-    stack: Stack, client: Client, runner: Path
+async def test_a_java_program_does_it_all_and_survives_failures(
+    runner: Path, running: Rig, fake_llm: FakeLlm
 ) -> None:
-    environment = {
-        "NIANLUN_KEY": client.tenant.key,
-        "NIANLUN_MEMORY": stack.target("memory"),
-        "NIANLUN_ORCHESTRATOR": stack.target("orchestrator"),
-    }
-    code, output = await _run(runner, environment, "u_java")
-    assert code == 0, output
-    lines = output.splitlines()
-    assert lines[-1] == "java: ok"
-    assert any(line.startswith("turn: ") and line.endswith("#1") for line in lines)
+    done = await run_program(
+        str(runner / "test"), "--disable-banner", environment=running.environment
+    )
+    print(done.output)  # noqa: T201 - the results are what this test shows
+    assert done.code == 0, done.output
+    assert any(" 0 tests skipped " in line for line in done.lines), done.output
+    printed = {line.split(":", 1)[0] for line in done.lines}
+    assert printed >= {"append", "load", "search", "stream", "cancel", "deadline", "bad key"}
+    assert printed >= {"errors", "retry", "restart", "tls", "export", "erase"}
+    # Whoever left the chat has ended the model's work, too: the whole story takes 17 seconds.
+    stories = [call for call in fake_llm.chats() if "讲一个长故事" in call.text]
+    assert len(stories) == 3
+    assert all(call.disconnected_at is not None for call in stories)
+
+
+async def test_the_example_converses_and_names_the_reason_of_a_failure(
+    runner: Path, running: Rig, stack: Stack
+) -> None:
+    example = (str(runner / "run"), "io.nianlun.examples.Conversation", "u_java")
+    done = await run_program(*example, environment=running.environment)
+    assert done.code == 0, done.output
+    assert done.lines[-1] == "java: ok"
+    assert any(line.startswith("turn: ") and line.endswith("#1") for line in done.lines)
     # The turn is there at once, in another session.
-    memory = [line for line in lines if line.startswith("memory [")]
-    assert any("陈川" in line for line in memory), output
-    assert "step: load_memory" in lines
-    assert any(line.startswith("delta: ") for line in lines)
-    answer = next(line for line in lines if line.startswith("answer: "))
-    assert "陈川" in answer
+    assert any(line.startswith("memory [") and "陈川" in line for line in done.lines)
+    assert "step: load_memory" in done.lines
+    assert any(line.startswith("delta: ") for line in done.lines)
+    assert "answer: 你叫陈川，主要写代码。" in done.lines
+    client = stack.client(running.tenant)
     turns = (await client.memory.ListTurns(m.ListTurnsRequest(user_id="u_java"))).turns
     sessions = {turn.session_id: turn for turn in turns}
     assert set(sessions) == {"java-1", "java-2"}
     assert sessions["java-1"].messages[0].text == "我叫陈川，是后端工程师，主要写 Java。"
+    stranger = {**running.environment, "NIANLUN_KEY": "nl_" + "x" * 43}
+    refused = await run_program(*example, environment=stranger)
+    assert refused.code == 1
+    assert "failed: ERROR_REASON_UNAUTHENTICATED UNAUTHENTICATED: " in refused.output
 
 
-@pytest.mark.timeout(300)
-async def test_a_java_program_sees_the_published_reason(
-    stack: Stack, database: Database, runner: Path
+async def test_the_chat_controller_streams_and_a_reader_who_leaves_ends_the_work(
+    runner: Path, running: Rig, fake_llm: FakeLlm
 ) -> None:
-    stranger = Tenant("nobody", "nl_" + "x" * 43)
-    environment = {"NIANLUN_KEY": stranger.key, "NIANLUN_MEMORY": stack.target("memory")}
-    code, output = await _run(runner, environment)
-    assert code == 1
-    assert "failed: ERROR_REASON_UNAUTHENTICATED UNAUTHENTICATED" in output
+    controller = (str(runner / "run"), "io.nianlun.examples.ChatController")
+    server = server_program(*controller, rig=running)
+    async with server as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        who = {"user": "u_java_web", "session": "s"}
+        answer = await http.post("/chat", params=who, content="我叫什么名字？".encode())
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert answer.text.endswith("event: done\ndata: 你叫陈川，主要写代码。\n\n")
+        assert answer.text.count("event: delta\n") > 1
+        assert (await http.post("/chat", params={"user": "u"}, content=b"x")).status_code == 400
+        story = http.stream("POST", "/chat", params=who, content="讲一个长故事".encode())
+        async with story as stream:
+            async for line in stream.aiter_lines():
+                if line == "event: delta":
+                    break
+    call = next(call for call in fake_llm.chats() if "讲一个长故事" in call.text)
+    assert await asyncio.to_thread(call.ended.wait, 5.0)
+    assert call.disconnected_at is not None
+
+
+@pytest.mark.parametrize("page", ["README.md", "clients/java/README.md", "docs/howto/java.md"])
+async def test_the_code_of_a_page_is_a_program_that_runs(
+    runner: Path, running: Rig, page: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "Page.java"
+    body = "\n".join(blocks(ROOT / page, "java"))
+    program.write_text(
+        f"{IMPORTS}public class Page {{\n"
+        f"public static void main(String[] args) throws Exception {{\n{body}}}\n}}\n"
+    )
+    unicode = {"JAVA_TOOL_OPTIONS": "-Dfile.encoding=UTF-8"}
+    done = await run_program(
+        str(runner / "run"), str(program), environment={**running.environment, **unicode}
+    )
+    assert done.code == 0, done.output
+    assert "你叫陈川，主要写代码。" in done.output
+
+
+@pytest.mark.skipif(bool(MAVEN_MISSING), reason=f"{', '.join(MAVEN_MISSING)} missing")
+async def test_the_maven_project_builds_from_debians_packages(tmp_path: Path) -> None:
+    project = tmp_path / "java"
+    for part in ("pom.xml", "settings-debian.xml", "src"):
+        source, target = JAVA / part, project / part
+        project.mkdir(exist_ok=True)
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    done = await run_program(
+        "mvn",
+        *("--batch-mode", "--settings", "settings-debian.xml", "-Ddebian", "package"),
+        *(f"-Dmaven.repo.local={tmp_path / 'repository'}", f"-Dprotos={ROOT / 'protos'}"),
+        f"-Dprotobuf.include={INCLUDE}",
+        cwd=project,
+        within_s=290,
+    )
+    assert done.code == 0, done.output[-4000:]
+    assert (project / "target/nianlun-client-0.1.0.jar").exists()
+    results = [line for line in done.lines if "Tests run: " in line]
+    assert any("Tests run: 4, Failures: 0, Errors: 0, Skipped: 0" in line for line in results)
 
 
 def test_the_maven_project_matches_the_sources() -> None:
@@ -135,10 +240,7 @@ def test_the_maven_project_matches_the_sources() -> None:
         d.findtext("m:artifactId", namespaces=space)
         for d in pom.iterfind("m:dependencies/m:dependency", space)
     }
-    assert artifacts >= {"grpc-protobuf", "grpc-stub", "grpc-netty-shaded", "protobuf-java"}
-    source_root = pom.find(".//m:protoSourceRoot", space)
+    assert artifacts >= {"grpc-protobuf", "grpc-stub", "${grpc.transport}", "protobuf-java"}
+    source_root = pom.findtext("m:properties/m:protos", namespaces=space)
     assert source_root is not None
-    assert source_root.text is not None
-    assert (JAVA / source_root.text.removeprefix("${project.basedir}/")).resolve() == (
-        ROOT / "protos"
-    )
+    assert (JAVA / source_root.removeprefix("${project.basedir}/")).resolve() == ROOT / "protos"

@@ -1,12 +1,11 @@
 package io.nianlun.client;
 
-import io.grpc.ManagedChannel;
-import io.grpc.ManagedChannelBuilder;
-import io.grpc.Metadata;
-import io.grpc.ServiceDescriptor;
+import io.grpc.Channel;
+import io.grpc.ChannelCredentials;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractStub;
-import io.grpc.stub.MetadataUtils;
+import io.nianlun.common.v1.Job;
+import io.nianlun.embedder.v1.EmbedderServiceGrpc;
 import io.nianlun.memory.v1.AppendTurnRequest;
 import io.nianlun.memory.v1.AppendTurnResponse;
 import io.nianlun.memory.v1.EndSessionRequest;
@@ -20,52 +19,53 @@ import io.nianlun.orchestrator.v1.ChatEvent;
 import io.nianlun.orchestrator.v1.ChatInput;
 import io.nianlun.orchestrator.v1.ChatRequest;
 import io.nianlun.orchestrator.v1.ChatResponse;
-import io.nianlun.orchestrator.v1.Completed;
+import io.nianlun.orchestrator.v1.EraseUserRequest;
+import io.nianlun.orchestrator.v1.EraseUserResponse;
 import io.nianlun.orchestrator.v1.OrchestratorServiceGrpc;
-import io.nianlun.orchestrator.v1.RunState;
 import io.nianlun.orchestrator.v1.StreamChatRequest;
-import io.nianlun.orchestrator.v1.StreamChatResponse;
+import io.nianlun.retriever.v1.DocumentInput;
 import io.nianlun.retriever.v1.RetrieverServiceGrpc;
 import io.nianlun.retriever.v1.SearchRequest;
 import io.nianlun.retriever.v1.SearchResponse;
+import io.nianlun.retriever.v1.SearchScope;
+import io.nianlun.retriever.v1.UpsertDocumentsRequest;
+import io.nianlun.retriever.v1.UpsertDocumentsResponse;
+import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.List;
+import java.util.Map;
 import java.util.Objects;
-import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 
 /**
- * A small blocking client. It is safe for use by many threads; make one and close it at the end.
+ * Calls the four services. It is safe for use by many threads; make one and close it at the end.
  *
- * <p>The methods here cover the common path. For everything else {@link #memory()}, {@link #retriever()} and
- * {@link #orchestrator()} give the generated stubs, with key and deadline set.
+ * <p>The methods here cover the common path and throw {@link NianlunException}. For everything else {@link #memory()},
+ * {@link #retriever()}, {@link #orchestrator()} and {@link #embedder()} give the generated stubs, with key, request id
+ * and deadline set; {@link #call} and {@link #stream} make their failures typed as well. Stubs of the other kinds are
+ * made over {@link #memoryChannel()} and its like.
  */
 public final class NianlunClient implements AutoCloseable {
-  private static final int MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
-  private static final Metadata.Key<String> AUTHORIZATION =
-      Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
-
-  private final Builder options;
-  private final List<ManagedChannel> channels = new ArrayList<>();
-  private final MemoryServiceGrpc.MemoryServiceBlockingStub memory;
-  private final RetrieverServiceGrpc.RetrieverServiceBlockingStub retriever;
-  private final OrchestratorServiceGrpc.OrchestratorServiceBlockingStub orchestrator;
+  private final Connections connections;
+  private final Duration timeout;
+  private final Duration streamTimeout;
+  private final Channel embedder;
+  private final Channel retriever;
+  private final Channel memory;
+  private final Channel orchestrator;
 
   private NianlunClient(Builder options) {
-    this.options = options;
-    this.memory =
-        MemoryServiceGrpc.newBlockingStub(
-            channel(options.memoryTarget, MemoryServiceGrpc.getServiceDescriptor()));
-    this.retriever =
-        RetrieverServiceGrpc.newBlockingStub(
-            channel(options.retrieverTarget, RetrieverServiceGrpc.getServiceDescriptor()));
-    this.orchestrator =
-        OrchestratorServiceGrpc.newBlockingStub(
-            channel(options.orchestratorTarget, OrchestratorServiceGrpc.getServiceDescriptor()));
+    timeout = options.timeout;
+    streamTimeout = options.streamTimeout;
+    connections = new Connections(options.credentials, options.key);
+    embedder = connections.open(options.embedder, EmbedderServiceGrpc.getServiceDescriptor());
+    retriever = connections.open(options.retriever, RetrieverServiceGrpc.getServiceDescriptor());
+    memory = connections.open(options.memory, MemoryServiceGrpc.getServiceDescriptor());
+    orchestrator =
+        connections.open(options.orchestrator, OrchestratorServiceGrpc.getServiceDescriptor());
   }
 
   /** Options of a client; only the key is required. */
@@ -73,12 +73,33 @@ public final class NianlunClient implements AutoCloseable {
     return new Builder(key);
   }
 
-  /** Stores one exchange. Visible to {@link #loadMemory} when this returns. */
+  /**
+   * Options from the environment: NIANLUN_KEY, and NIANLUN_EMBEDDER_TARGET, NIANLUN_RETRIEVER_TARGET,
+   * NIANLUN_MEMORY_TARGET, NIANLUN_ORCHESTRATOR_TARGET where they differ from the defaults.
+   *
+   * @throws IllegalStateException when NIANLUN_KEY is not set
+   */
+  public static Builder fromEnvironment() {
+    Map<String, String> environment = System.getenv();
+    String key = environment.getOrDefault("NIANLUN_KEY", "");
+    if (key.isEmpty()) {
+      throw new IllegalStateException("NIANLUN_KEY is not set: it is the key of your tenant");
+    }
+    UnaryOperator<String> target =
+        name -> environment.getOrDefault("NIANLUN_" + name + "_TARGET", "");
+    Builder builder = new Builder(key);
+    builder.embedder = orElse(target.apply("EMBEDDER"), builder.embedder);
+    builder.retriever = orElse(target.apply("RETRIEVER"), builder.retriever);
+    builder.memory = orElse(target.apply("MEMORY"), builder.memory);
+    builder.orchestrator = orElse(target.apply("ORCHESTRATOR"), builder.orchestrator);
+    return builder;
+  }
+
+  /** Stores one exchange. Visible to {@link #loadMemory} when this returns. An empty answer is left out. */
   public AppendTurnResponse appendTurn(
       String userId, String sessionId, String userText, String assistantText) {
     AppendTurnRequest.Builder request =
         AppendTurnRequest.newBuilder()
-            .setRequestId(newRequestId())
             .setUserId(userId)
             .setSessionId(sessionId)
             .addMessages(Message.newBuilder().setRole(Role.ROLE_USER).setText(userText));
@@ -89,7 +110,7 @@ public final class NianlunClient implements AutoCloseable {
     return appendTurn(request.build());
   }
 
-  /** Stores one exchange; the caller's {@code request_id} makes it safe to repeat. */
+  /** Stores one exchange; a {@code request_id} of the caller makes it safe to repeat after a failure. */
   public AppendTurnResponse appendTurn(AppendTurnRequest request) {
     return call(() -> memory().appendTurn(request));
   }
@@ -107,15 +128,31 @@ public final class NianlunClient implements AutoCloseable {
     return call(() -> memory().loadMemory(request));
   }
 
-  /** Ends a session: it is digested and summarised in the background. */
+  /** Ends a session: it is digested and summarised in the background; {@link #await} waits for that. */
   public EndSessionResponse endSession(String userId, String sessionId) {
     EndSessionRequest request =
-        EndSessionRequest.newBuilder()
-            .setRequestId(newRequestId())
-            .setUserId(userId)
-            .setSessionId(sessionId)
-            .build();
+        EndSessionRequest.newBuilder().setUserId(userId).setSessionId(sessionId).build();
     return call(() -> memory().endSession(request));
+  }
+
+  /** Stores or replaces documents; {@link #await} waits for the job that chunks and embeds them. */
+  public UpsertDocumentsResponse upsertDocuments(
+      String collectionId, Iterable<DocumentInput> documents) {
+    UpsertDocumentsRequest request =
+        UpsertDocumentsRequest.newBuilder()
+            .setCollectionId(collectionId)
+            .addAllDocuments(documents)
+            .build();
+    return call(() -> retriever().upsertDocuments(request));
+  }
+
+  /** Searches one collection. */
+  public SearchResponse search(String collectionId, String query) {
+    return search(
+        SearchRequest.newBuilder()
+            .setQuery(query)
+            .addScopes(SearchScope.newBuilder().setCollectionId(collectionId))
+            .build());
   }
 
   /** Searches collections. */
@@ -123,94 +160,78 @@ public final class NianlunClient implements AutoCloseable {
     return call(() -> retriever().search(request));
   }
 
-  /** Answers a message as one whole. */
+  /** Answers a message as one whole; the turn is remembered. Its deadline is that of streams. */
   public ChatResponse chat(ChatInput input) {
-    ChatRequest request =
-        ChatRequest.newBuilder().setInput(input).setRequestId(newRequestId()).build();
-    return call(() -> within(orchestrator, options.chatTimeout).chat(request));
+    ChatRequest request = ChatRequest.newBuilder().setInput(input).build();
+    return call(() -> within(orchestrator(), streamTimeout).chat(request));
+  }
+
+  /**
+   * Answers a message as events to iterate over; close what this gives.
+   *
+   * <pre>{@code
+   * try (ChatStream events = client.openChat(input)) {
+   *   while (events.hasNext()) {
+   *     System.out.print(events.next().getTextDelta().getText());
+   *   }
+   * }
+   * }</pre>
+   */
+  public ChatStream openChat(ChatInput input) {
+    StreamChatRequest request = StreamChatRequest.newBuilder().setInput(input).build();
+    return new ChatStream(stream(() -> within(orchestrator(), streamTimeout).streamChat(request)));
   }
 
   /**
    * Answers a message as events. {@code onEvent} sees each of them in order, on the calling thread; an exception it
-   * throws cancels the call.
+   * throws cancels the run.
    *
    * @return the completed answer
    * @throws NianlunException when the call fails
-   * @throws IllegalStateException when the run ended without an answer
+   * @throws RunFailedException when the run ended without an answer
    */
   public ChatResponse streamChat(ChatInput input, Consumer<ChatEvent> onEvent) {
-    StreamChatRequest request =
-        StreamChatRequest.newBuilder().setInput(input).setRequestId(newRequestId()).build();
-    var context = io.grpc.Context.current().withCancellation();
-    var previous = context.attach();
-    try {
-      return call(
-          () -> {
-            Iterator<StreamChatResponse> events =
-                within(orchestrator, options.chatTimeout).streamChat(request);
-            return consume(events, onEvent);
-          });
-    } finally {
-      context.detach(previous);
-      context.cancel(null); // Ends the call on the server, too, when onEvent threw.
+    try (ChatStream events = openChat(input)) {
+      events.forEachRemaining(onEvent);
+      return events.answer();
     }
   }
 
-  private static ChatResponse consume(
-      Iterator<StreamChatResponse> events, Consumer<ChatEvent> onEvent) {
-    Completed completed = null;
-    while (events.hasNext()) {
-      ChatEvent event = events.next().getEvent();
-      onEvent.accept(event);
-      if (event.hasCompleted()) {
-        completed = event.getCompleted();
-      }
-    }
-    if (completed == null || completed.getState() != RunState.RUN_STATE_COMPLETED) {
-      throw new IllegalStateException("the run ended without an answer: " + completed);
-    }
-    return completed.getResponse();
+  /** Answers a message as events that a listener hears, without a waiting thread. */
+  public ChatCall startChat(ChatInput input, ChatListener listener) {
+    ChatCall call = new ChatCall(listener);
+    StreamChatRequest request = StreamChatRequest.newBuilder().setInput(input).build();
+    within(OrchestratorServiceGrpc.newStub(orchestrator), streamTimeout)
+        .streamChat(request, call.observer());
+    return call;
   }
 
-  /** The generated stub with key and deadline. */
-  public MemoryServiceGrpc.MemoryServiceBlockingStub memory() {
-    return within(memory, options.timeout);
+  /** Forgets a user: turns, facts, notes, summaries, vectors, runs, queued work. */
+  public EraseUserResponse eraseUser(String userId) {
+    EraseUserRequest request = EraseUserRequest.newBuilder().setUserId(userId).build();
+    return call(() -> orchestrator().eraseUser(request));
   }
 
-  /** The generated stub with key and deadline. */
-  public RetrieverServiceGrpc.RetrieverServiceBlockingStub retriever() {
-    return within(retriever, options.timeout);
+  /**
+   * Waits for the job of a {@link #upsertDocuments}.
+   *
+   * @throws JobFailedException when it failed, was cancelled, or has not ended in time; then it goes on
+   */
+  public Job await(UpsertDocumentsResponse answer, Duration limit) throws InterruptedException {
+    return Jobs.await(answer.getJob(), limit, id -> retriever().getJob(Jobs.byRetriever(id)).getJob());
   }
 
-  /** The generated stub with key and deadline. */
-  public OrchestratorServiceGrpc.OrchestratorServiceBlockingStub orchestrator() {
-    return within(orchestrator, options.timeout);
+  /**
+   * Waits for the job of an {@link #endSession}.
+   *
+   * @throws JobFailedException when it failed, was cancelled, or has not ended in time; then it goes on
+   */
+  public Job await(EndSessionResponse answer, Duration limit) throws InterruptedException {
+    return Jobs.await(answer.getJob(), limit, id -> memory().getJob(Jobs.byMemory(id)).getJob());
   }
 
-  /** Ends all calls and closes the connections. */
-  @Override
-  public void close() {
-    for (ManagedChannel channel : channels) {
-      channel.shutdownNow();
-    }
-    try {
-      for (ManagedChannel channel : channels) {
-        channel.awaitTermination(5, TimeUnit.SECONDS);
-      }
-    } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt();
-    }
-  }
-
-  private static String newRequestId() {
-    return UUID.randomUUID().toString();
-  }
-
-  private static <S extends AbstractStub<S>> S within(S stub, Duration timeout) {
-    return stub.withDeadlineAfter(timeout.toMillis(), TimeUnit.MILLISECONDS);
-  }
-
-  private static <T> T call(Supplier<T> rpc) {
+  /** Runs a call of a generated stub and makes its failure a {@link NianlunException}. */
+  public static <T> T call(Supplier<T> rpc) {
     try {
       return rpc.get();
     } catch (StatusRuntimeException failure) {
@@ -218,78 +239,146 @@ public final class NianlunClient implements AutoCloseable {
     }
   }
 
-  private ManagedChannel channel(String target, ServiceDescriptor service) {
-    Metadata headers = new Metadata();
-    headers.put(AUTHORIZATION, "Bearer " + options.key);
-    ManagedChannelBuilder<?> builder =
-        ManagedChannelBuilder.forTarget(target)
-            .intercept(MetadataUtils.newAttachHeadersInterceptor(headers))
-            .defaultLoadBalancingPolicy("round_robin")
-            .defaultServiceConfig(RetryPolicies.serviceConfig(service))
-            .enableRetry()
-            .keepAliveTime(30, TimeUnit.SECONDS)
-            .maxInboundMessageSize(MAX_MESSAGE_BYTES);
-    if (options.plaintext) {
-      builder.usePlaintext();
-    }
-    ManagedChannel made = builder.build();
-    channels.add(made);
-    return made;
+  /**
+   * Runs a streaming call of a blocking stub; closing what this gives cancels it. For instance
+   * {@code client.stream(() -> client.memory().exportUser(request))}; give longer streams a deadline of their own with
+   * {@code withDeadlineAfter}.
+   */
+  public <T> MessageStream<T> stream(Supplier<Iterator<T>> rpc) {
+    return new MessageStream<>(rpc);
+  }
+
+  /** The generated blocking stub with key, request id and deadline. */
+  public EmbedderServiceGrpc.EmbedderServiceBlockingStub embedder() {
+    return within(EmbedderServiceGrpc.newBlockingStub(embedder), timeout);
+  }
+
+  /** The generated blocking stub with key, request id and deadline. */
+  public RetrieverServiceGrpc.RetrieverServiceBlockingStub retriever() {
+    return within(RetrieverServiceGrpc.newBlockingStub(retriever), timeout);
+  }
+
+  /** The generated blocking stub with key, request id and deadline. */
+  public MemoryServiceGrpc.MemoryServiceBlockingStub memory() {
+    return within(MemoryServiceGrpc.newBlockingStub(memory), timeout);
+  }
+
+  /** The generated blocking stub with key, request id and deadline. */
+  public OrchestratorServiceGrpc.OrchestratorServiceBlockingStub orchestrator() {
+    return within(OrchestratorServiceGrpc.newBlockingStub(orchestrator), timeout);
+  }
+
+  /** For stubs that are not blocking: carries key and request ids, sets no deadline. */
+  public Channel embedderChannel() {
+    return embedder;
+  }
+
+  /** For stubs that are not blocking: carries key and request ids, sets no deadline. */
+  public Channel retrieverChannel() {
+    return retriever;
+  }
+
+  /** For stubs that are not blocking: carries key and request ids, sets no deadline. */
+  public Channel memoryChannel() {
+    return memory;
+  }
+
+  /** For stubs that are not blocking: carries key and request ids, sets no deadline. */
+  public Channel orchestratorChannel() {
+    return orchestrator;
+  }
+
+  /** Ends all calls and closes the connections. */
+  @Override
+  public void close() {
+    connections.close();
+  }
+
+  private static <S extends AbstractStub<S>> S within(S stub, Duration limit) {
+    return stub.withDeadlineAfter(limit.toMillis(), TimeUnit.MILLISECONDS);
+  }
+
+  private static String orElse(String given, String fallback) {
+    return given.isEmpty() ? fallback : given;
   }
 
   /** Options of a client. */
   public static final class Builder {
     private final String key;
-    private String memoryTarget = "127.0.0.1:50053";
-    private String retrieverTarget = "127.0.0.1:50052";
-    private String orchestratorTarget = "127.0.0.1:50054";
-    private Duration timeout = Duration.ofSeconds(10);
-    private Duration chatTimeout = Duration.ofMinutes(2);
-    private boolean plaintext = true;
+    private String embedder = "127.0.0.1:50051";
+    private String retriever = "127.0.0.1:50052";
+    private String memory = "127.0.0.1:50053";
+    private String orchestrator = "127.0.0.1:50054";
+    private Duration timeout = Duration.ofSeconds(30);
+    private Duration streamTimeout = Duration.ofMinutes(3);
+    private ChannelCredentials credentials = Connections.plaintext();
 
     private Builder(String key) {
       this.key = Objects.requireNonNull(key, "key");
     }
 
-    /** Where the memory service is; default 127.0.0.1:50053. */
-    public Builder memory(String target) {
-      this.memoryTarget = target;
+    /** Where the embedder is, host:port; default 127.0.0.1:50051. */
+    public Builder embedder(String target) {
+      this.embedder = Objects.requireNonNull(target, "target");
       return this;
     }
 
-    /** Where the retriever service is; default 127.0.0.1:50052. */
+    /** Where the retriever is, host:port; default 127.0.0.1:50052. */
     public Builder retriever(String target) {
-      this.retrieverTarget = target;
+      this.retriever = Objects.requireNonNull(target, "target");
       return this;
     }
 
-    /** Where the orchestrator service is; default 127.0.0.1:50054. */
+    /** Where the memory service is, host:port; default 127.0.0.1:50053. */
+    public Builder memory(String target) {
+      this.memory = Objects.requireNonNull(target, "target");
+      return this;
+    }
+
+    /** Where the orchestrator is, host:port; default 127.0.0.1:50054. */
     public Builder orchestrator(String target) {
-      this.orchestratorTarget = target;
+      this.orchestrator = Objects.requireNonNull(target, "target");
       return this;
     }
 
-    /** Deadline of every call but chats; default 10 s. */
+    /** Deadline of calls; default 30 s. */
     public Builder timeout(Duration limit) {
-      this.timeout = limit;
+      this.timeout = positive(limit);
       return this;
     }
 
-    /** Deadline of chats; default 2 min. */
-    public Builder chatTimeout(Duration limit) {
-      this.chatTimeout = limit;
+    /** Deadline of chats, streamed or not; default 3 min. */
+    public Builder streamTimeout(Duration limit) {
+      this.streamTimeout = positive(limit);
       return this;
     }
 
-    /** Use TLS with the system's trusted certificates; default is plaintext. */
+    /** Use TLS and trust the system's authorities; the default is plain text. */
     public Builder tls() {
-      this.plaintext = false;
+      this.credentials = Connections.tls();
+      return this;
+    }
+
+    /**
+     * Use TLS and trust the authorities in a PEM file, no others.
+     *
+     * @throws java.io.UncheckedIOException when the file cannot be read
+     */
+    public Builder tls(Path rootCertificates) {
+      this.credentials = Connections.tls(rootCertificates);
       return this;
     }
 
     /** Makes the client; connections are opened on first use. */
     public NianlunClient build() {
       return new NianlunClient(this);
+    }
+
+    private static Duration positive(Duration limit) {
+      if (limit.isNegative() || limit.isZero()) {
+        throw new IllegalArgumentException("a deadline must be positive, not " + limit);
+      }
+      return limit;
     }
   }
 }

@@ -8,65 +8,116 @@ import io.grpc.Metadata;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.nianlun.common.v1.ErrorReason;
-import java.util.Collections;
+import java.time.Duration;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
-/** A failed call: the status code, and the published reason with whatever varies in its metadata. */
+/** A failed call. Decide by {@link #reason()} or {@link #code()}, never by the message. */
 public final class NianlunException extends RuntimeException {
   private static final long serialVersionUID = 1L;
   private static final Metadata.Key<byte[]> DETAILS =
       Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
-  // Field numbers of google.rpc.Status and google.rpc.ErrorInfo. They are read by number so that
-  // this client needs no artifact beyond grpc and protobuf.
+  // Field number of google.rpc.Status. It and the messages inside are read by number, so that this client needs no
+  // artifact beyond grpc and protobuf.
   private static final int STATUS_DETAILS = 3;
-  private static final int INFO_REASON = 1;
-  private static final int INFO_METADATA = 3;
 
   private final Status.Code code;
   private final ErrorReason reason;
-  private final transient Map<String, String> metadata;
+  private final String requestId;
+  private final transient Details details;
 
-  private NianlunException(
-      StatusRuntimeException cause, ErrorReason reason, Map<String, String> metadata) {
-    super(cause.getStatus().getCode() + " " + cause.getStatus().getDescription(), cause);
+  private NianlunException(StatusRuntimeException cause, Details details, String requestId) {
+    super(message(cause, details, requestId), cause);
     this.code = cause.getStatus().getCode();
-    this.reason = reason;
-    this.metadata = Collections.unmodifiableMap(metadata);
+    this.reason = details.reason;
+    this.details = details;
+    this.requestId = requestId;
   }
+
+  /** A field of the request that was refused, and why. */
+  public record FieldViolation(String field, String description) {}
+
+  /** A thing that was not found, or exists already. */
+  public record Resource(String type, String name) {}
 
   /** The gRPC status code. */
   public Status.Code code() {
     return code;
   }
 
-  /** Why it failed; {@code ERROR_REASON_UNSPECIFIED} when the failure did not come from Nianlun. */
+  /**
+   * Why it failed; {@code ERROR_REASON_UNSPECIFIED} when the failure did not come from Nianlun, or its reason is newer
+   * than this client.
+   */
   public ErrorReason reason() {
     return reason;
   }
 
   /** The variable parts of the reason; see the comments of {@link ErrorReason}. */
   public Map<String, String> metadata() {
-    return metadata;
+    return Map.copyOf(details.metadata);
   }
 
-  static NianlunException of(StatusRuntimeException cause) {
-    Metadata trailers = cause.getTrailers();
-    byte[] details = trailers == null ? null : trailers.get(DETAILS);
-    if (details != null) {
+  /** The refused fields of an INVALID_ARGUMENT. */
+  public List<FieldViolation> violations() {
+    return List.copyOf(details.violations);
+  }
+
+  /** What was not found, or exists already. */
+  public Optional<Resource> resource() {
+    return Optional.ofNullable(details.resource);
+  }
+
+  /** How long the service asks to wait before the next try. */
+  public Optional<Duration> retryAfter() {
+    return Optional.ofNullable(details.retryAfter);
+  }
+
+  /** What to quote in a report; empty when no service was reached. */
+  public String requestId() {
+    return requestId;
+  }
+
+  /** Whether the same request, with the same {@code request_id}, may succeed later. */
+  public boolean retryable() {
+    return switch (code) {
+      case UNAVAILABLE, RESOURCE_EXHAUSTED, ABORTED, DEADLINE_EXCEEDED -> true;
+      default -> false;
+    };
+  }
+
+  /** The typed form of what gRPC throws. */
+  public static NianlunException of(StatusRuntimeException cause) {
+    Metadata trailers = cause.getTrailers() == null ? new Metadata() : cause.getTrailers();
+    Details details = new Details();
+    byte[] packed = trailers.get(DETAILS);
+    if (packed != null) {
       try {
-        for (ByteString detail : fields(ByteString.copyFrom(details), STATUS_DETAILS)) {
-          Any any = Any.parseFrom(detail);
-          if (any.getTypeUrl().endsWith("/google.rpc.ErrorInfo")) {
-            return new NianlunException(cause, reasonOf(any.getValue()), metadataOf(any.getValue()));
-          }
+        for (ByteString detail : fields(ByteString.copyFrom(packed), STATUS_DETAILS)) {
+          details.read(Any.parseFrom(detail));
         }
       } catch (InvalidProtocolBufferException unreadable) {
-        cause.addSuppressed(unreadable);
+        cause.addSuppressed(unreadable); // Code and message must not be lost with the details.
       }
     }
-    return new NianlunException(cause, ErrorReason.ERROR_REASON_UNSPECIFIED, Map.of());
+    String requestId = trailers.get(CallDefaults.REQUEST_ID);
+    return new NianlunException(cause, details, requestId == null ? "" : requestId);
+  }
+
+  private static String message(StatusRuntimeException cause, Details details, String requestId) {
+    StringBuilder text = new StringBuilder();
+    text.append(cause.getStatus().getCode()).append(": ");
+    text.append(cause.getStatus().getDescription());
+    if (details.resource != null) {
+      text.append("; ").append(details.resource.type).append(' ').append(details.resource.name);
+    }
+    for (FieldViolation violation : details.violations) {
+      text.append("; ").append(violation.field).append(": ").append(violation.description);
+    }
+    return requestId.isEmpty() ? text.toString() : text + "; request id " + requestId;
   }
 
   private static List<ByteString> fields(ByteString message, int number)
@@ -74,27 +125,50 @@ public final class NianlunException extends RuntimeException {
     return UnknownFieldSet.parseFrom(message).getField(number).getLengthDelimitedList();
   }
 
-  private static ErrorReason reasonOf(ByteString info) throws InvalidProtocolBufferException {
-    for (ByteString name : fields(info, INFO_REASON)) {
-      var value =
-          ErrorReason.getDescriptor().findValueByName("ERROR_REASON_" + name.toStringUtf8());
-      if (value != null) {
-        return ErrorReason.valueOf(value);
+  private static String text(ByteString message, int number) throws InvalidProtocolBufferException {
+    List<ByteString> values = fields(message, number);
+    return values.isEmpty() ? "" : values.get(0).toStringUtf8();
+  }
+
+  /** The details of google.rpc.Status, as far as they have been read. */
+  private static final class Details {
+    private ErrorReason reason = ErrorReason.ERROR_REASON_UNSPECIFIED;
+    private final Map<String, String> metadata = new LinkedHashMap<>();
+    private final List<FieldViolation> violations = new ArrayList<>();
+    private Resource resource;
+    private Duration retryAfter;
+
+    void read(Any detail) throws InvalidProtocolBufferException {
+      String url = detail.getTypeUrl();
+      ByteString value = detail.getValue();
+      switch (url.substring(url.lastIndexOf('/') + 1)) {
+        case "google.rpc.ErrorInfo" -> {
+          reason = reasonOf(text(value, 1));
+          for (ByteString entry : fields(value, 3)) {
+            metadata.put(text(entry, 1), text(entry, 2));
+          }
+        }
+        case "google.rpc.BadRequest" -> {
+          for (ByteString violation : fields(value, 1)) {
+            violations.add(new FieldViolation(text(violation, 1), text(violation, 2)));
+          }
+        }
+        case "google.rpc.RetryInfo" -> {
+          for (ByteString delay : fields(value, 1)) {
+            var parsed = com.google.protobuf.Duration.parseFrom(delay);
+            retryAfter = Duration.ofSeconds(parsed.getSeconds(), parsed.getNanos());
+          }
+        }
+        case "google.rpc.ResourceInfo" -> resource = new Resource(text(value, 1), text(value, 2));
+        default -> {
+          // A kind of detail that is newer than this client.
+        }
       }
     }
-    return ErrorReason.ERROR_REASON_UNSPECIFIED; // A reason that is newer than this client.
-  }
 
-  private static Map<String, String> metadataOf(ByteString info)
-      throws InvalidProtocolBufferException {
-    Map<String, String> found = new LinkedHashMap<>();
-    for (ByteString entry : fields(info, INFO_METADATA)) {
-      found.put(first(fields(entry, 1)), first(fields(entry, 2)));
+    private static ErrorReason reasonOf(String name) {
+      var value = ErrorReason.getDescriptor().findValueByName("ERROR_REASON_" + name);
+      return value == null ? ErrorReason.ERROR_REASON_UNSPECIFIED : ErrorReason.valueOf(value);
     }
-    return found;
-  }
-
-  private static String first(List<ByteString> values) {
-    return values.isEmpty() ? "" : values.get(0).toStringUtf8();
   }
 }

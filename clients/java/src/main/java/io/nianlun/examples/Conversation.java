@@ -12,13 +12,13 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.Map;
 
 /**
  * Appends a turn, loads the memory that a question needs, and streams a chat in a new session.
  *
- * <p>Environment: {@code NIANLUN_KEY} (required), {@code NIANLUN_MEMORY} and {@code NIANLUN_ORCHESTRATOR} (targets;
- * default is the local stack). Argument: the user id.
+ * <p>Environment: {@code NIANLUN_KEY} (required), {@code NIANLUN_MEMORY_TARGET} and
+ * {@code NIANLUN_ORCHESTRATOR_TARGET} (host:port; the defaults are 127.0.0.1 with ports 50053 and 50054, as in the
+ * containers; {@code make serve} takes free ports and prints them). Argument: the user id.
  */
 public final class Conversation {
   private final NianlunClient client;
@@ -31,22 +31,11 @@ public final class Conversation {
 
   /** Runs the example. */
   public static void main(String[] args) {
-    Map<String, String> environment = System.getenv();
-    String key = environment.get("NIANLUN_KEY");
     String user = args.length > 0 ? args[0] : "u_java";
     // System.out would use the platform's character set, which need not know Chinese.
     PrintStream out =
-        new PrintStream(
-            new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
-    if (key == null || key.isEmpty()) {
-      System.err.println("NIANLUN_KEY is not set: it is the key of your tenant");
-      System.exit(2);
-    }
-    try (NianlunClient client =
-        NianlunClient.builder(key)
-            .memory(environment.getOrDefault("NIANLUN_MEMORY", "127.0.0.1:50053"))
-            .orchestrator(environment.getOrDefault("NIANLUN_ORCHESTRATOR", "127.0.0.1:50054"))
-            .build()) {
+        new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
+    try (NianlunClient client = NianlunClient.fromEnvironment().build()) {
       new Conversation(client, out).run(user);
     } catch (NianlunException failure) {
       out.println("failed: " + failure.reason() + " " + failure.getMessage());
