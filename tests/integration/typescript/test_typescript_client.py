@@ -25,7 +25,7 @@ PACKAGE = ROOT / "clients/typescript"
 OLDEST_NODE = (20, 19)
 STORY = "很久很久以前，" * 200
 
-pytestmark = [pytest.mark.typescript, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.typescript, pytest.mark.timeout(900)]
 
 
 def _why_not() -> str | None:
@@ -49,7 +49,7 @@ def _fingerprint(*paths: Path) -> str:
 
 async def _npm(*arguments: str) -> None:
     quiet = {"NO_COLOR": "1"}
-    done = await run_program("npm", *arguments, cwd=PACKAGE, environment=quiet, within_s=240)
+    done = await run_program("npm", *arguments, cwd=PACKAGE, environment=quiet, within_s=600)
     assert done.code == 0, f"npm {' '.join(arguments)}\n{done.output[-4000:]}"
 
 
