@@ -25,7 +25,7 @@ PACKAGE = ROOT / "clients/typescript"
 OLDEST_NODE = (20, 19)
 STORY = "很久很久以前，" * 200
 
-pytestmark = [pytest.mark.typescript, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.typescript, pytest.mark.timeout(900)]
 
 
 def _why_not() -> str | None:
@@ -49,7 +49,7 @@ def _fingerprint(*paths: Path) -> str:
 
 async def _npm(*arguments: str) -> None:
     quiet = {"NO_COLOR": "1"}
-    done = await run_program("npm", *arguments, cwd=PACKAGE, environment=quiet, within_s=240)
+    done = await run_program("npm", *arguments, cwd=PACKAGE, environment=quiet, within_s=600)
     assert done.code == 0, f"npm {' '.join(arguments)}\n{done.output[-4000:]}"
 
 
@@ -192,3 +192,28 @@ async def test_the_code_of_a_page_is_a_program_that_runs(
     )
     assert done.code == 0, done.output
     assert "你叫陈川，主要写代码。" in done.output
+
+
+async def test_another_project_installs_the_package_and_compiles_against_it(
+    package: Path, running: Rig, tmp_path: Path
+) -> None:
+    packed = await run_program(
+        "npm", "pack", "--ignore-scripts", "--pack-destination", str(tmp_path), cwd=package
+    )
+    assert packed.code == 0, packed.output
+    (archive,) = tmp_path.glob("nianlun-client-*.tgz")
+    (tmp_path / "package.json").write_text('{"type": "module", "private": true}')
+    install = ("install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts")
+    installed = await run_program("npm", *install, str(archive), cwd=tmp_path)
+    assert installed.code == 0, installed.output
+    (tmp_path / "page.ts").write_text("\n".join(blocks(ROOT / "README.md", "ts")))
+    # No Node types, all checks: the declarations must stand on their own.
+    options = ("--strict", "--target", "ES2022", "--module", "NodeNext", "--noEmit", "false")
+    compiled = await run_program(
+        str(package / "node_modules/.bin/tsc"), *options, "--types", "", "page.ts", cwd=tmp_path
+    )
+    assert compiled.code == 0, compiled.output
+    environment = _as_local_stack(running, tmp_path)
+    done = await run_program("node", "page.js", cwd=tmp_path, environment=environment)
+    assert done.code == 0, done.output
+    assert done.lines == ["你叫陈川，主要写代码。"]

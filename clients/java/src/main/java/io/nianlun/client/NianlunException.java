@@ -109,8 +109,11 @@ public final class NianlunException extends RuntimeException {
 
   private static String message(StatusRuntimeException cause, Details details, String requestId) {
     StringBuilder text = new StringBuilder();
-    text.append(cause.getStatus().getCode()).append(": ");
-    text.append(cause.getStatus().getDescription());
+    text.append(cause.getStatus().getCode());
+    String said = cause.getStatus().getDescription();
+    if (said != null) {
+      text.append(": ").append(said.endsWith(".") ? said.substring(0, said.length() - 1) : said);
+    }
     if (details.resource != null) {
       text.append("; ").append(details.resource.type).append(' ').append(details.resource.name);
     }

@@ -60,7 +60,7 @@ class ContractTest {
     trailers.put(DETAILS, status.toByteArray());
     var error =
         NianlunException.of(
-            Status.NOT_FOUND.withDescription("no such session").asRuntimeException(trailers));
+            Status.NOT_FOUND.withDescription("no such session.").asRuntimeException(trailers));
     assertEquals(ErrorReason.ERROR_REASON_NOT_FOUND, error.reason());
     assertEquals(Map.of("kind", "会话"), error.metadata());
     assertEquals(
@@ -81,6 +81,7 @@ class ContractTest {
     var error = NianlunException.of(Status.UNAVAILABLE.asRuntimeException(trailers));
     assertEquals(Status.Code.UNAVAILABLE, error.code());
     assertEquals(ErrorReason.ERROR_REASON_UNSPECIFIED, error.reason());
+    assertEquals("UNAVAILABLE", error.getMessage());
     assertTrue(error.retryable());
     assertEquals(1, error.getCause().getSuppressed().length);
   }
