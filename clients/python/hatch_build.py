@@ -19,7 +19,7 @@ class Hook(BuildHookInterface):
         """Before each build."""
         protos = self._protos()
         if self.target_name == "sdist":
-            build_data["force_include"][str(protos)] = "protos"
+            build_data["force_include"][str(protos / "nianlun")] = "protos/nianlun"
             return
         if version == "standard":
             self._folder = tempfile.TemporaryDirectory()

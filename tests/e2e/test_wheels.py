@@ -32,7 +32,7 @@ def _run(*command: str | Path, cwd: Path, **environment: str) -> str:
         env=_CLEAN | environment,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -61,7 +61,7 @@ def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _wheel(ROOT / "clients/python", tmp_path_factory.mktemp("client"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_client_alone_in_an_empty_environment(
     client_wheel: Path, running: Stack, tmp_path: Path
 ) -> None:
@@ -92,7 +92,42 @@ def test_the_client_alone_in_an_empty_environment(
     assert "install the distribution `nianlun`" in said
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
+def test_the_mcp_server_needs_the_client_only(
+    client_wheel: Path, running: Stack, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    wheel = _wheel(ROOT / "clients/mcp", out)
+    python = _empty_venv(tmp_path / "venv")
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    _run(*pip, client_wheel, wheel, cwd=tmp_path)
+    program = (
+        "import asyncio, os, sys\n"
+        "from mcp import Client\n"
+        "from mcp.client.stdio import StdioServerParameters\n"
+        "async def main():\n"
+        "    server = StdioServerParameters(command=sys.argv[1], env=dict(os.environ))\n"
+        "    async with Client(server) as client:\n"
+        "        await client.call_tool('remember', {'text': 'My name is Lin.'})\n"
+        "        print((await client.call_tool('recall', {'query': 'name'})).content[0].text)\n"
+        "asyncio.run(main())\n"
+    )
+    targets = {f"NIANLUN_{k.upper()}_TARGET": v for k, v in running.info.targets.items()}
+    said = _run(
+        python,
+        "-c",
+        program,
+        python.with_name("nianlun-mcp"),
+        cwd=tmp_path,
+        NIANLUN_API_KEY=running.info.key,
+        NIANLUN_MCP_USER="wheel-mcp",
+        **targets,
+    )
+    assert "Lin" in said
+
+
+@pytest.mark.timeout(900)
 def test_the_whole_from_its_wheel_starts_a_stack(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
