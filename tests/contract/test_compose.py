@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,12 @@ def _ours(compose: Compose) -> dict[str, Compose]:
 
 
 def _image(service: Compose) -> dockerfile.Image:
-    return dockerfile.image(STAGES, service["build"]["target"])
+    return _target(service["build"]["target"])
+
+
+@cache
+def _target(name: str) -> dockerfile.Image:
+    return dockerfile.image(STAGES, name)
 
 
 def _variables(service: Compose) -> dict[str, str]:
@@ -67,6 +73,7 @@ def _variables(service: Compose) -> dict[str, str]:
     return found
 
 
+@cache
 def _known() -> dict[str, config.SettingField]:
     return {field.env: field for section in config.sections() for field in section.fields}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,15 @@ def load(*overlays: str, variables: Mapping[str, str] | None = None) -> dict[str
     """The base file with the overlays on top, extension fields dropped, variables replaced."""
     merged: dict[str, Any] = {}
     for file in (REPOSITORY / BASE, *map(path, overlays)):
-        text = file.read_text(encoding="utf-8")
-        merged = _merge(merged, yaml.load(text, Loader=_Loader))  # noqa: S506 - a safe loader
+        merged = _merge(merged, _read(file))
     kept = {key: value for key, value in merged.items() if not key.startswith("x-")}
     filled: dict[str, Any] = _fill(kept, variables or {})
     return filled
+
+
+@cache
+def _read(file: Path) -> Any:
+    return yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
 
 
 def _merge(low: Any, high: Any, key: str = "") -> Any:
