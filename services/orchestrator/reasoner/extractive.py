@@ -96,7 +96,7 @@ def passages(question: str, evidence: Sequence[pb.Evidence], limit: int) -> str:
 
 def _candidates(item: pb.Evidence) -> list[_Candidate]:
     heading = f"{item.title} {item.section}"
-    result = []
+    result: list[_Candidate] = []
     for sentence in sentences.split(_unwrapped(item.text)):
         if _NOT_PROSE.match(sentence.text):
             continue
