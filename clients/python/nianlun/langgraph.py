@@ -7,12 +7,13 @@
 Memory goes into the state key ``nianlun_memory``, never into the messages; ``system_prompt`` puts
 it into the system prompt of every model call. The user is ``configurable.user_id``, the session
 ``configurable.thread_id``; the checkpointer is your own. Without a user, or when memory does not
-answer, the graph runs on without memory.
+answer, the graph runs on without memory; the logger ``nianlun.langgraph`` says so.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from langgraph.graph import MessagesState
 from nianlun.aio import AsyncClient
 from nianlun.errors import NianlunError
 from nianlun.memory.v1 import memory_pb2
+
+_LOG = logging.getLogger("nianlun.langgraph")
 
 
 class MemoryState(MessagesState):
@@ -54,7 +57,8 @@ class MemoryNodes:
         )
         try:
             response = await self._client.memory.LoadMemory(request)
-        except (grpc.RpcError, NianlunError):
+        except (grpc.RpcError, NianlunError) as error:
+            _LOG.warning("memory was not loaded: %s", _why(error))
             return {"nianlun_memory": ""}
         return {"nianlun_memory": response.rendered}
 
@@ -70,14 +74,17 @@ class MemoryNodes:
             said.append(
                 memory_pb2.Message(role=memory_pb2.ROLE_ASSISTANT, text=_text(answer)[:32_000])
             )
-        await self._client.memory.AppendTurn(
-            memory_pb2.AppendTurnRequest(
-                request_id=_request_id(session, len(state["messages"]), question, answer),
-                user_id=user,
-                session_id=session,
-                messages=said,
-            )
+        request = memory_pb2.AppendTurnRequest(
+            request_id=_request_id(session, len(state["messages"]), question, answer),
+            user_id=user,
+            session_id=session,
+            messages=said,
         )
+        try:
+            await self._client.memory.AppendTurn(request)
+        except (grpc.RpcError, NianlunError) as error:
+            # The answer stands, whatever becomes of the memory of it.
+            _LOG.warning("the turn was not saved: %s", _why(error))
         return {}
 
 
@@ -92,6 +99,11 @@ def system_prompt(instructions: str = "") -> Any:
         return [*before, *state["messages"]]
 
     return prompt
+
+
+def _why(error: grpc.RpcError | NianlunError) -> str:
+    """What failed, without a word of what was said."""
+    return error.code.name if isinstance(error, NianlunError) else type(error).__name__
 
 
 def _who(config: RunnableConfig) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import pytest
 from tests.integration.gateway.conftest import Gateway
 from tests.support import fake_llm as llm
 from tests.support.fake_llm import FakeLlm
+from tests.support.gateway import serving
 
 ASK: Any = [{"role": "user", "content": "用一句话介绍年轮。"}]
 PLAN = {
@@ -248,3 +249,20 @@ async def test_every_rpc_is_there_as_json(gate: Gateway, fake_llm: FakeLlm) -> N
             f"{gate.url}/api/orchestrator/Chat", json={"x": 1}, headers=gate.headers
         )
         assert wrong.status_code == 400
+
+
+async def test_browsers_of_other_origins_are_let_in_only_where_named(gate: Gateway) -> None:
+    asks = {
+        "origin": "https://app.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization",
+    }
+    named = serving(gate.stack, cors_origins="https://app.example")
+    async with named as url, httpx.AsyncClient() as http:
+        let_in = await http.options(f"{url}/v1/chat/completions", headers=asks)
+        other = asks | {"origin": "https://evil.example"}
+        refused = await http.options(f"{url}/v1/chat/completions", headers=other)
+        off = await http.options(f"{gate.url}/v1/chat/completions", headers=asks)
+    assert let_in.headers["access-control-allow-origin"] == "https://app.example"
+    for answer in (refused, off):
+        assert "access-control-allow-origin" not in answer.headers

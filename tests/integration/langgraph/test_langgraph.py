@@ -76,3 +76,21 @@ async def test_m9_a_react_agent_remembers_over_sessions(
         assert len(again.turns) == 2
         nobody = await MemoryNodes(nianlun).load_memory(result, {"configurable": {}})
         assert nobody == {"nianlun_memory": ""}
+
+
+async def test_a_graph_goes_on_when_memory_is_away(
+    fake_llm: FakeLlm, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake_llm.on(None, llm.text("你好！"))
+    nobody = dict.fromkeys(("embedder", "retriever", "memory", "orchestrator"), "127.0.0.1:9")
+    async with AsyncClient(nobody, key="nl_" + "x" * 43, timeout_s=1.0) as nianlun:
+        config = {"configurable": {"user_id": "lg", "thread_id": "s1"}}
+        graph = _graph(MemoryNodes(nianlun), fake_llm)
+        result = await graph.ainvoke({"messages": [HumanMessage("canary 你好")]}, config)
+    assert result["messages"][-1].content == "你好！"
+    told = [one.getMessage() for one in caplog.records if one.name == "nianlun.langgraph"]
+    assert [line.split(":")[0] for line in told] == [
+        "memory was not loaded",
+        "the turn was not saved",
+    ]
+    assert "canary" not in "".join(told)

@@ -105,6 +105,30 @@ async def test_p13_every_intent_runs_whole(
     assert _kinds(completed) <= {"RERANK_SKIPPED"}
 
 
+async def test_p15_a_sentence_that_nothing_supports_is_marked(
+    library: tuple[Client, str], fake_llm: FakeLlm
+) -> None:
+    client, collection = library
+    fake_llm.on(None, llm.text("默认的融合方式是校准凸组合。[E1] 月球由奶酪构成，重达五吨。"))
+    events = await _events(
+        client,
+        message="默认的融合方式是什么？",
+        verify=True,
+        use_memory=False,
+        scope=o.Scope(collection_id=collection),
+    )
+    answer = events[-1].completed.response.answer
+    told = [(answer.text[one.start : one.end].strip(), one.supported) for one in answer.support]
+    assert [supported for _, supported in told] == [True, False]
+    assert told[1][0].startswith("月球由奶酪构成")
+    (verified,) = [
+        one.step_finished
+        for one in events
+        if one.HasField("step_finished") and one.step_finished.step == "verify"
+    ]
+    assert dict(verified.counts) == {"sentences": "2", "unsupported": "1"}
+
+
 def _after_tools(call: Call) -> bool:
     return any(one["role"] == "tool" for one in call.json["messages"])
 
