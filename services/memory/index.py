@@ -1,8 +1,8 @@
 """Search indexes of single users, in memory, valid for exactly one state of the database.
 
-The version that a read transaction saw is part of the key: an index of another state is never
-used, so a
-cache needs no invalidation to be right. `drop` exists so that erased content leaves memory at once.
+The version that a read transaction saw is part of the key: an index of another state is never used,
+so a cache needs no invalidation to be right. `drop` exists so that erased content leaves memory at
+once.
 """
 
 from __future__ import annotations
