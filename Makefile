@@ -131,7 +131,13 @@ bench-embed: $(VENV)/.test protos/gen/.stamp ## Speed of the embedder
 bench-search: $(VENV)/.test protos/gen/.stamp .venv-peers/.search ## Speed and quality of search
 	@$(BIN)/python -m benchmarks.search
 
-bench-memory: $(VENV)/.test protos/gen/.stamp ## Speed, recall and safety of memory
+.venv-peers-memory/.installed: benchmarks/memory/peers.txt | $(BIN)/python
+	@echo "installing the peers of the memory bench into .venv-peers-memory ..."
+	@test -x .venv-peers-memory/bin/python || "$(PYTHON)" -m venv .venv-peers-memory
+	@if .venv-peers-memory/bin/python -m pip --disable-pip-version-check install --quiet -r $<; then \
+	  touch $@; else echo "the peers could not be installed: they are left out"; rm -rf .venv-peers-memory; fi
+
+bench-memory: $(VENV)/.test protos/gen/.stamp .venv-peers-memory/.installed ## Speed, recall and safety of memory, beside mem0 and LangGraph
 	@$(BIN)/python -m benchmarks.memory
 
 bench-chat: $(VENV)/.test protos/gen/.stamp ## Speed and tokens of whole chats

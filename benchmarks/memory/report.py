@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import plot
+
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 _PACKAGES = (
     "grpcio",
@@ -71,6 +73,9 @@ class Report:
             mark = "ok" if item["ok"] else "short"
             lines.append(f"| {item['name']} | {item['value']:.4g} | {limit} | {mark} |")
         lines += ["", f"Machine: {body['machine']}", "", f"Versions: {body['versions']}", ""]
+        if (chart := plot.bars(self.figures)) is not None:
+            (RESULTS / f"{self.name}.svg").write_text(chart, encoding="utf-8")
+            lines += [f"![{self.name}]({self.name}.svg)", ""]
         (RESULTS / f"{self.name}.md").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -4,7 +4,6 @@ model."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import shutil
 import signal
@@ -20,8 +19,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import numpy as np
 
+from benchmarks.memory.hashing import DIMENSIONS, hashed_vector
 from nianlun.embedder.v1 import embedder_pb2 as e
 from nianlun.embedder.v1 import embedder_pb2_grpc
 from services.cli.health import grpc_serving
@@ -31,17 +30,6 @@ from services.local.environment import free_ports
 from services.local.postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
-DIMENSIONS = 384
-
-
-def hashed_vector(text: str) -> list[float]:
-    """A unit vector made of the text's characters: takes no time, equal texts are equal."""
-    out = np.zeros(DIMENSIONS, np.float32)
-    for first, second in zip(text, text[1:] + " ", strict=False):
-        digest = hashlib.blake2b((first + second).encode(), digest_size=4).digest()
-        out[int.from_bytes(digest[:2], "big") % DIMENSIONS] += 1.0
-    length = float(np.linalg.norm(out)) or 1.0
-    return [float(x) for x in out / length] if out.any() else [1.0, *[0.0] * (DIMENSIONS - 1)]
 
 
 class HashEmbedder(embedder_pb2_grpc.EmbedderServiceServicer):

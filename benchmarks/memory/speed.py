@@ -17,9 +17,10 @@ import grpc.aio
 import numpy as np
 import psycopg
 
-from benchmarks.memory import ceiling
+from benchmarks.memory import ceiling, peers
+from benchmarks.memory.hashing import hashed_vector
 from benchmarks.memory.report import Report
-from benchmarks.memory.rig import Rig, hashed_vector, rig
+from benchmarks.memory.rig import Rig, rig
 from nianlun.memory.v1 import memory_pb2 as pb
 from nianlun.memory.v1 import memory_pb2_grpc
 from services.search import TOK_VERSION, tokenize
@@ -28,6 +29,8 @@ CALLERS = 32
 _TOPICS = ("缓存", "博客评论", "数据库", "首页设计", "登录", "部署", "cache", "comments", "database",
            "design", "login", "deployment")  # fmt: skip
 _CHOICES = ("Redis", "giscus", "PostgreSQL", "Figma", "OAuth", "Kubernetes", "Valkey", "Disqus")
+
+_QUESTIONS = tuple(f"上次{topic}的方案最后用的是什么？" for topic in _TOPICS)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Size:
 
 
 def size() -> Size:
-    """The issue's size, or a tenth of it with QUICK=1."""
+    """The full size, or a tenth of it with QUICK=1."""
     if os.environ.get("QUICK") == "1":
         return Size(100, 10_000, 4_000, 600, 40)
     return Size(1_000, 100_000, 20_000, 4_000, 200)
@@ -53,8 +56,8 @@ def percentile(values: list[float], share: float) -> float:
     return float(np.percentile(np.array(values), share)) if values else float("nan")
 
 
-def seed(owner_dsn: str, tenant: str, wanted: Size) -> None:
-    """Notes, terms and vectors of all users, by COPY."""
+def seed(owner_dsn: str, tenant: str, wanted: Size) -> list[tuple[str, str]]:
+    """Notes, terms and vectors of all users, by COPY; (user, note) of each."""
     rng = random.Random(7)
     users = [f"user-{n}" for n in range(wanted.users)]
     per_user = wanted.episodes // wanted.users
@@ -86,6 +89,7 @@ def seed(owner_dsn: str, tenant: str, wanted: Size) -> None:
             _facts(conn, tenant, user, number)
     with psycopg.connect(owner_dsn, autocommit=True) as conn:
         conn.execute("ANALYZE")
+    return [(user, note) for user, _, note in rows]
 
 
 def _note(rng: random.Random) -> str:
@@ -131,6 +135,7 @@ async def measure(bench: Rig, report: Report, wanted: Size) -> None:
     stubs: list[Any] = [memory_pb2_grpc.MemoryServiceStub(c) for c in channels]
     await _appends(bench, report, wanted, stubs)
     await _loads(bench, report, wanted, stubs)
+    await _searches(bench, report, wanted, stubs[0])
     await _visibility(bench, report, wanted, stubs[0])
     for channel in channels:
         await channel.close()
@@ -214,7 +219,7 @@ async def _loads(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -> 
         pb.LoadMemoryRequest(
             user_id=f"user-{rng.randrange(wanted.users)}",
             session_id="new",
-            query=f"上次{rng.choice(_TOPICS)}的方案最后用的是什么？",
+            query=rng.choice(_QUESTIONS),
         )
         for _ in range(wanted.loads)
     ]
@@ -245,6 +250,24 @@ async def _loads(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -> 
         "per_s_one_caller": len(latencies) / seconds,
         "per_s_eight_callers": len(busy) / busy_seconds,
     }
+
+
+async def _searches(bench: Rig, report: Report, wanted: Size, stub: Any) -> None:
+    """SearchEpisodes alone, one caller: what the peers call search. The model takes no time."""
+    rng = random.Random(4)
+    work = [
+        pb.SearchEpisodesRequest(
+            user_id=f"user-{rng.randrange(wanted.users)}", query=rng.choice(_QUESTIONS), top_k=3
+        )
+        for _ in range(wanted.loads // 2)
+    ]
+
+    async def search(request: pb.SearchEpisodesRequest) -> None:
+        await stub.SearchEpisodes(request, metadata=bench.metadata)
+
+    latencies, _ = await _callers(1, work, search)
+    report.figure("search_p50_ms", percentile(latencies, 50), None, higher_is_better=False)
+    report.figure("search_p95_ms", percentile(latencies, 95), None, higher_is_better=False)
 
 
 async def _visibility(bench: Rig, report: Report, wanted: Size, stub: Any) -> None:
@@ -289,8 +312,17 @@ def run(report: Report) -> None:
     wanted = size()
     with rig(NIANLUN_MEMORY_POOL_MAX="8", NIANLUN_JOBS_POLL_S="0.2") as bench:
         started = time.perf_counter()
-        seed(bench.postgres.dsn(), bench.tenant_id, wanted)
+        rows = seed(bench.postgres.dsn(), bench.tenant_id, wanted)
         report.details["seed_s"] = time.perf_counter() - started
         bench.spawn("memory")
         bench.wait_serving()
         asyncio.run(measure(bench, report, wanted))
+        for name in ("memory", "worker"):
+            bench.kill(name)
+        rng = random.Random(1)
+        adds = [
+            (f"writer-{rng.randrange(2_000)}", f"{_note(rng)}，因为它更轻，社区也更活跃。")
+            for _ in range(wanted.appends // 10)
+        ]
+        searches = peers.sample(rows, list(_QUESTIONS), wanted.loads // 8, 4)
+        peers.run(report, bench.postgres, rows, adds, searches, CALLERS)

@@ -35,6 +35,7 @@ from services.memory.deps import Deps
 from services.memory.domain import FactKind, Layer, Message, Role
 from services.memory.embedding import Embedded
 from services.memory.extraction.extractor import Extractor, LlmExtractor, RulesExtractor
+from services.memory.grouping import TurnWriter
 from services.memory.index import IndexCache
 from services.memory.settings import MemorySettings
 from services.memory.store import turns as turn_store
@@ -267,7 +268,14 @@ async def _measure(bench: Rig, report: Report, count: int) -> None:
     db = Database(database, schema="memory")
     await db.open()
     settings = MemorySettings(database_dsn=dsn)
-    deps = Deps(settings, db, Jobs(db, "memory", database), NoEmbedder(), IndexCache(10, 1_000))
+    deps = Deps(
+        settings,
+        db,
+        Jobs(db, "memory", database),
+        NoEmbedder(),
+        IndexCache(10, 1_000),
+        TurnWriter(db),
+    )
     deps = replace(deps, now=lambda: NOW)
     try:
         for name in ("scripted", "rules"):

@@ -223,16 +223,26 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
 
 # At least one of these is in whatever a rule above matches: most texts hold none.
 _NEEDED: Final = re.compile(
-    r"\d|@|://|-----BEGIN|eyJ|[srp]k[-_]|npm_|nl_|AKIA|gh[pousr]_|github_pat_|glpat-|xox|AIza|hf_|LTAI"
+    # A number of seven digits or more, one with its country, a house number.
+    r"(?:\d[^\d\n]{0,6}){6}\d|\+\d|(?:街|道|路|巷|弄|同)\s?\d"
+    r"|\b(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b"
+    r"|@|://|-----BEGIN|eyJ|[srp]k[-_]|npm_|nl_|AKIA|gh[pousr]_|github_pat_|glpat-|xox|AIza|hf_|LTAI"
     r"|[Kk][Ee][Yy]|[Ss][Ee][Cc][Rr][Ee][Tt]|[Tt][Oo][Kk][Ee][Nn]|[Pp][Aa][Ss][Ss][Ww]|[Pp][Ww][Dd]"
     r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密码|口令|密钥|令牌|[一幺][三四五六七八九][零〇一二三四五六七八九幺]{9}"
+)
+_FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+# Beyond these NFKC has to say what a character is.
+_TO_FOLD: Final = re.compile(
+    "[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\uff01-\uff5e“”‘’—·]"
 )
 
 
 def _folded(text: str) -> str:
     """Full-width digits and letters as plain ones, one to one, so that offsets stay right."""
-    if text.isascii() or unicodedata.is_normalized("NFKC", text):
+    if text.isascii():
         return text
+    if _TO_FOLD.search(text) is None:
+        return text.translate(_FULL_WIDTH)
     return "".join(
         folded if len(folded := unicodedata.normalize("NFKC", c)) == 1 else c for c in text
     )

@@ -23,6 +23,7 @@ from services.memory.deps import SCHEMA, Deps
 from services.memory.digest import Digester
 from services.memory.embedding import GrpcEmbedder
 from services.memory.extraction.extractor import LlmExtractor, RulesExtractor
+from services.memory.grouping import TurnWriter
 from services.memory.index import IndexCache
 from services.memory.servicer import MemoryServicer
 from services.memory.settings import MemorySettings
@@ -81,7 +82,9 @@ class _Parts:
         self.sweeper = Periodic("index sweep", self.settings.cache_s / 4, cache.sweep)
         self.sweeper.start()
         self.waker.start()
-        self.deps = Deps(self.settings, self.db, self.jobs, embedder, cache, self.waker.poke)
+        self.deps = Deps(
+            self.settings, self.db, self.jobs, embedder, cache, TurnWriter(self.db), self.waker.poke
+        )
         return self.deps
 
     def background(self, deps: Deps) -> Background:

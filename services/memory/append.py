@@ -13,7 +13,6 @@ from services.memory import safety
 from services.memory.deps import Deps, lock_of, session_key
 from services.memory.domain import Message, Role
 from services.memory.safety.mineable import holds_memory_block
-from services.memory.store import turns as store
 from services.memory.store.turns import AppendReceipt, NewTurn
 from services.search import TOK_VERSION, tokenize
 
@@ -89,9 +88,7 @@ async def append(deps: Deps, tenant_id: str, turn: Incoming) -> tuple[AppendRece
         lock=lock_of(tenant_id, turn.user_id),
         dedupe=session_key(tenant_id, turn.user_id, turn.session_id),
     )
-    # One statement is the whole transaction: it names the tenant itself.
-    async with deps.db.plain() as conn:
-        receipt = await store.append(conn, tenant_id, new)
+    receipt = await deps.writer.append(tenant_id, new)
     deps.wake()
     if receipt.replayed and receipt.request_hash != turn.request_hash:
         raise errors.request_id_reused()

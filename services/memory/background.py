@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from services.common.idempotency import purge as purge_requests
 from services.common.jobs import JobRun, Jobs
@@ -102,11 +102,15 @@ class Background:
         now = self.deps.now()
         counts: dict[str, str] = {}
         async with self.deps.db.tenant(run.tenant_id) as conn:
-            await run.fence(conn)
             kept = (await usage_store.settings(conn)).retention_s
-            for layer, seconds in kept.items():
-                before = now - timedelta(seconds=seconds)
-                counts[layer] = str(await erase_store.purge(conn, layer, before))
+        for layer, seconds in kept.items():
+            removed = 0
+            while some := await self._purge_some(run, layer, now - timedelta(seconds=seconds)):
+                removed += some
+                await run.stop_if_cancelled()
+            counts[layer] = str(removed)
+        async with self.deps.db.tenant(run.tenant_id) as conn:
+            await run.fence(conn)
             counts["requests"] = str(await purge_requests(conn, SCHEMA))
             if kept:
                 await self.deps.jobs.enqueue(
@@ -114,3 +118,9 @@ class Background:
                     delay_s=self.deps.settings.retention_every_s,
                 )  # fmt: skip
         return counts
+
+    async def _purge_some(self, run: JobRun, layer: str, before: datetime) -> int:
+        """One transaction's worth; 0 when nothing is left."""
+        async with self.deps.db.tenant(run.tenant_id) as conn:
+            await run.fence(conn)
+            return await erase_store.purge(conn, layer, before)

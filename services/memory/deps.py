@@ -12,6 +12,7 @@ from services.common.db import Connection, Database
 from services.common.jobs import Jobs
 from services.memory import index as indexes
 from services.memory.embedding import Embedder
+from services.memory.grouping import TurnWriter
 from services.memory.index import IndexCache, UserIndex
 from services.memory.profile import user_hash
 from services.memory.settings import MemorySettings
@@ -38,6 +39,7 @@ class Deps:
     jobs: Jobs
     embedder: Embedder
     cache: IndexCache
+    writer: TurnWriter
     wake: Callable[[], None] = field(default=lambda: None)
     now: Callable[[], datetime] = field(default=utc_now)
 

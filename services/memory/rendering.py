@@ -1,8 +1,7 @@
 """Memory as text for a system prompt: by trust, dated, sourced, within a token budget.
 
 The same state gives the same text: nothing here looks at a clock. Every block stands in an
-element of
-its own, every line ends in its source in ⟦⟧, and text from outside cannot close either.
+element of its own, every line ends in its source in ⟦⟧, and text from outside cannot close either.
 """
 
 from __future__ import annotations

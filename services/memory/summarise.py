@@ -1,8 +1,7 @@
 """Summaries: per session from the previous version and the new turns; per user from the sessions'.
 
-A version covers exactly the turns it says. The user's summary is put together without a model,
-so that
-it costs nothing and never drifts from the sessions it is made of.
+A version covers exactly the turns it says. The user's summary is put together without a model, so
+that it costs nothing and never drifts from the sessions it is made of.
 """
 
 from __future__ import annotations

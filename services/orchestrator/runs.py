@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
@@ -242,7 +243,9 @@ class Runs:
                     conn, asked.user_id, asked.session_id, claim.run_id, lines
                 )
                 if opened > self._rules.compact_after:
-                    key = f"{asked.user_id}\x1f{asked.session_id}"
+                    # A hash: queues, locks and their logs must not name users.
+                    name = f"{asked.user_id}\x1f{asked.session_id}"
+                    key = hashlib.sha256(name.encode()).hexdigest()[:32]
                     await self._jobs.enqueue(
                         conn,
                         COMPACT_JOB,

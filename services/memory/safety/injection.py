@@ -120,16 +120,21 @@ _UNUSUAL: Final = re.compile(
 # most texts hold none and are let through by one look instead of sixty. A test holds both to the same
 # answer.
 _NEEDED: Final = re.compile(
-    r"ignor|disregard|overlook|neglect|attention|nevermind|setaside|throwout|forget|overrid|bypass|circumvent|evad"
-    r"|discard|drop|violat|break|obey|follow|disable|deactivat|turnoff|skip|instruc|direction|command|rule|prompt|guideline|guardrail"
-    r"|polic|restrict|constraint|directive|safeguard|safety|security|programming|filter|moderation|check|protocol|measure"
-    r"|apikey|password|credential|secret|token|privatekey|variable|conversation|history|memor|userdata|contacts|messages|message"
-    r"|youarenow|fromnowon|actas|pretend|behaveas|roleplay|become|mode|tell|inform|warn|alert|mention|system|developer|above"
-    r"|http|imstart|imend|endoftext|startheader|inst|sys|execute|eval|run|add|save|store|write|put|remember"
+    r"instruc|direction|command|rule|prompt|guideline|guardrail|polic|restrict|constraint|directive|safeguard|safety|security"
+    r"|programming|filter|moderation|check|protocol|measure|above|before|previous|prior|youweretold|youhavebeentold"
+    r"|apikey|password|credential|secret|token|privatekey|variable|conversation|chathistory|memor|userdata|contacts|messages|message"
+    r"|dan|doanything|unfiltered|uncensored|jailbr|limit|ethic|moral|evil|godmode|sudomode|overridemode|adminmode|administratormode|rootmode|settings"
+    r"|fromnowon|system|developer|http|imstart|imend|endoftext"
+    r"|startheader|inst|sys|rmrf|curl|sudo|droptable"
     r"|oublie|consignes|règles|regles|instrucc|reglas|instruç|regras|anweisung|regeln|vorgaben|无视|忘れ|무시|잊"
-    r"|限制|约束|规|准则|指令|设定|防护|护栏|审查|过滤|审核|检查|机制|指示|提示|政策|策略|命令|安全|道德|伦理|内容"
-    r"|api|密钥|密码|口令|令牌|凭证|凭据|系统|变量|记录|数据|信息|记忆|记住|越狱|开发者|上帝模式|dan|管理员|邪恶"
-    r"|从现在|以后|今后|用户|任何人|隐藏"
+    r"|限制|约束|规|准则|指令|设定|防护|护栏|审查|过滤|审核|检查|机制|指示|提示|政策|策略|命令|安全|道德|伦理"
+    r"|api|密钥|密码|口令|令牌|凭证|凭据|系统|变量|记忆|记住|越狱|开发者|上帝模式|管理员|邪恶"
+    r"|发送|发给|发到|发往|上传|转发|泄露|提交|寄到|输出|打印|服从|听从|遵从|照做|执行"
+)
+# The same of acts that are everyday words: only with whom they are for.
+_NEEDED_TOO: Final = (
+    re.compile(r"(?:tell|inform|warn|alert|mention).{0,16}?(?:user|anyone|admin)"),
+    re.compile(r"(?:告诉|告知|提醒|通知|让).{0,6}?(?:用户|任何人)|告诉.{0,16}?我"),
 )
 _LEET_MARK: Final = re.compile(r"[0-9@$]")
 _ROT13: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
@@ -188,7 +193,7 @@ def _squeezed(text: str) -> str:
 
 def _may_match(squeezed: str) -> bool:
     """Whether any pattern can match; False is certain. `squeezed`: without separators."""
-    if _NEEDED.search(squeezed):
+    if _NEEDED.search(squeezed) or any(p.search(squeezed) for p in _NEEDED_TOO):
         return True
     return bool(_LEET_MARK.search(squeezed)) and bool(_NEEDED.search(squeezed.translate(_LEET)))
 

@@ -20,6 +20,7 @@ _LINES: Final = 100
 _MAX_LINES: Final = 200
 _MAX_LINE_BYTES: Final = 256 * 1024
 _MAX_IMPORT_LINES: Final = 200_000
+_MAX_IMPORT_BYTES: Final = 64 * 1024 * 1024
 
 
 class LifecycleRpcs(base.Rpcs):
@@ -72,6 +73,7 @@ class LifecycleRpcs(base.Rpcs):
         """See the contract."""
         header: pb.ImportHeader | None = None
         lines: list[str] = []
+        size = 0
         async for message in request_iterator:
             if message.HasField("header"):
                 if header is not None:
@@ -84,6 +86,9 @@ class LifecycleRpcs(base.Rpcs):
             for number, line in enumerate(message.lines.lines, len(lines)):
                 if len(line.encode()) > _MAX_LINE_BYTES:
                     raise errors.invalid_argument(f"lines[{number}]", "is longer than 256 KiB")
+                size += len(line.encode())
+            if size > _MAX_IMPORT_BYTES:
+                raise errors.invalid_argument("lines", "must be at most 64 MiB together")
             lines.extend(message.lines.lines)
             if len(lines) > _MAX_IMPORT_LINES:
                 raise errors.invalid_argument("lines", f"must be at most {_MAX_IMPORT_LINES}")

@@ -287,12 +287,14 @@ async def ended_job(
 
 _PURGES: Final[dict[str, LiteralString]] = {
     "episodes": "SELECT user_id, episode_id AS id FROM memory.episodes"
-    " WHERE event_time < %s LIMIT 5000",
-    "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s LIMIT 5000",
-    "closed_facts": "DELETE FROM memory.facts WHERE state <> 'active'"
-    " AND coalesce(recorded_to, closed_at) < %s RETURNING fact_id AS id",
+    " WHERE event_time < %s ORDER BY user_id LIMIT 1000",
+    "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s"
+    " ORDER BY user_id LIMIT 1000",
+    "closed_facts": "DELETE FROM memory.facts WHERE fact_id IN (SELECT fact_id FROM memory.facts"
+    " WHERE state <> 'active' AND coalesce(recorded_to, closed_at) < %s LIMIT 1000)"
+    " RETURNING fact_id AS id",
     "readings": "SELECT user_id, document_id AS id FROM memory.readings"
-    " WHERE read_time < %s LIMIT 5000",
+    " WHERE read_time < %s ORDER BY user_id LIMIT 1000",
     "summary_versions": "DELETE FROM memory.summaries AS s WHERE create_time < %s AND EXISTS"
     " (SELECT 1 FROM memory.summaries AS n WHERE n.user_id = s.user_id"
     "  AND n.session_id = s.session_id AND n.version > s.version) RETURNING version AS id",
@@ -300,8 +302,8 @@ _PURGES: Final[dict[str, LiteralString]] = {
 
 
 async def purge(conn: Connection, layer: str, before: datetime) -> int:
-    """Remove what is older than `before` in a layer, over all users of the tenant; returns how
-    many."""
+    """Remove some of what is older than `before` in a layer, over all users of the tenant, so that
+    users are not locked for long; returns how many, 0 when nothing is left."""
     cursor = await conn.execute(_PURGES[layer], (before,))
     rows = await cursor.fetchall()
     if layer not in ("episodes", "turns", "readings"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +15,7 @@ from services.memory.domain import Message, Role, Turn
 
 _COLUMNS = (
     "t.turn_id, t.user_id, t.session_id, t.sequence, t.position, t.messages, t.event_time,"
-    " t.time_zone,"
-    " t.create_time, t.digest_state, t.digest_attempts, t.flags, t.metadata"
+    " t.time_zone, t.create_time, t.digest_state, t.digest_attempts, t.flags, t.metadata"
 )
 
 
@@ -82,20 +82,35 @@ def messages_json(messages: Sequence[Message]) -> list[dict[str, str]]:
     ]
 
 
-async def append(conn: Connection, tenant_id: str, turn: NewTurn) -> AppendReceipt:
-    """One statement for the whole write."""
+async def append_all(
+    conn: Connection, turns: Sequence[tuple[str, NewTurn]], *, wait: bool
+) -> list[AppendReceipt | None]:
+    """One statement, one transaction for (tenant id, turn) pairs that stand in the order of tenant
+    and user. Without `wait` None for a turn of a user whose row is locked."""
     cursor = await conn.execute(
-        "SELECT replayed, request_hash, receipt FROM memory.append_turn_as("
-        "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-        (
-            tenant_id, turn.rpc, turn.request_id, turn.request_hash, turn.user_id,
-            turn.session_id, turn.turn_id,
-            Jsonb(messages_json(turn.messages)), turn.event_time, turn.time_zone, list(turn.flags),
-            Jsonb(turn.metadata), turn.tok_version, list(turn.terms), turn.lock, turn.dedupe,
-        ),
-    )  # fmt: skip
-    row = await cursor.fetchone()
-    assert row is not None
+        "SELECT busy, replayed, request_hash, receipt FROM memory.append_turns(%s, %s)",
+        (Jsonb([_record(tenant_id, turn) for tenant_id, turn in turns], dumps=_dumps), wait),
+    )
+    return [None if row["busy"] else _receipt(row) for row in await cursor.fetchall()]
+
+
+def _record(tenant_id: str, turn: NewTurn) -> dict[str, Any]:
+    return {
+        "tenant": tenant_id, "rpc": turn.rpc, "request_id": turn.request_id,
+        "hash": turn.request_hash.hex(), "user": turn.user_id, "session": turn.session_id,
+        "turn_id": turn.turn_id, "messages": messages_json(turn.messages),
+        "event_time": turn.event_time.isoformat(), "zone": turn.time_zone,
+        "flags": "\n".join(turn.flags), "metadata": turn.metadata,
+        "tok_version": turn.tok_version, "terms": "\n".join(turn.terms),
+        "lock": turn.lock, "dedupe": turn.dedupe,
+    }  # fmt: skip
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _receipt(row: dict[str, Any]) -> AppendReceipt:
     receipt = row["receipt"]
     return AppendReceipt(
         replayed=row["replayed"],

@@ -70,6 +70,10 @@ class Memory:
         reply: pb.LoadMemoryResponse = await self.stub.LoadMemory(request)
         return reply
 
+    async def recalled(self, user: str, query: str) -> str:
+        """The rendered text of LoadMemory."""
+        return (await self.load(user, query)).rendered
+
     async def facts(self, user: str, **options: Any) -> list[pb.Fact]:
         """ListFacts."""
         reply = await self.stub.ListFacts(pb.ListFactsRequest(user_id=user, **options))

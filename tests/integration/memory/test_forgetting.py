@@ -7,6 +7,7 @@ import uuid
 
 import grpc
 import psycopg
+import pytest
 
 from nianlun.memory.v1 import memory_pb2 as pb
 from tests.integration.memory.calls import Memory, rid
@@ -123,7 +124,9 @@ async def test_d01_a_deleted_note_is_gone_everywhere(memory: Memory) -> None:
     assert "xylocanary" not in (await memory.load("u", "评论系统用什么 xylocanary")).rendered
 
 
-async def test_d02_an_erased_user_leaves_no_trace(stack: Stack, database: Database) -> None:
+async def test_d02_an_erased_user_leaves_no_trace(
+    stack: Stack, database: Database, capfd: pytest.CaptureFixture[str]
+) -> None:
     canary, other = f"canary{uuid.uuid4().hex}", f"kept{uuid.uuid4().hex}"
     memory = Memory(stack.client().memory)
     user = f"user-{canary}"
@@ -162,6 +165,9 @@ async def test_d02_an_erased_user_leaves_no_trace(stack: Stack, database: Databa
     assert (await memory.stub.EraseUser(request)) == reply
     again = await memory.load(user, canary)
     assert again.rendered == ""
+    logged = capfd.readouterr()
+    assert "EraseUser" in logged.out + logged.err
+    assert canary not in logged.out + logged.err
 
 
 def dump_of(database: Database, needle: str) -> list[str]:

@@ -1,0 +1,126 @@
+"""Turns that arrive together are written together.
+
+Under load most of what a small write costs is the round trip, the commit and the wait for the
+disk. While one group is on its way the next one gathers; a turn that comes alone goes alone, at
+once. Each turn still succeeds or fails by itself: what a group cannot write is tried alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+
+from services.common import errors, logs
+from services.common.db import Database
+from services.common.errors import DomainError
+from services.memory.store import turns as store
+from services.memory.store.turns import AppendReceipt, NewTurn
+
+MAX_TURNS: Final = 32
+MAX_CHARACTERS: Final = 200_000
+_PARALLEL: Final = 2
+"""Groups on their way: one waits for the disk while the other is worked on."""
+
+
+@dataclass
+class _Waiting:
+    tenant_id: str
+    turn: NewTurn
+    answer: asyncio.Future[AppendReceipt] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class TurnWriter:
+    """Writes turns of one process. For one event loop; keeps nothing between calls."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._waiting: deque[_Waiting] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+
+    async def append(self, tenant_id: str, turn: NewTurn) -> AppendReceipt:
+        """Write one turn. A caller that gives up before its turn is on its way writes nothing."""
+        one = _Waiting(tenant_id, turn)
+        self._waiting.append(one)
+        if self._running < _PARALLEL:
+            self._running += 1
+            self._spawn(self._run())
+        return await one.answer
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        # In a context of its own: neither the caller nor the deadline of the call that happens to
+        # be first are the group's.
+        task = asyncio.create_task(work, context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logs.get(__name__).error("turns_not_written", exc_info=error)
+
+    async def _run(self) -> None:
+        try:
+            while group := self._take():
+                await self._write(group)
+        finally:
+            self._running -= 1
+
+    def _take(self) -> list[_Waiting]:
+        """The next group, in the order in which the database locks users."""
+        group: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(group) < MAX_TURNS and size < MAX_CHARACTERS:
+            one = self._waiting.popleft()
+            if one.answer.done():
+                continue
+            group.append(one)
+            size += sum(len(m.text) for m in one.turn.messages)
+        return sorted(group, key=lambda w: (w.tenant_id, w.turn.user_id))
+
+    async def _write(self, group: Sequence[_Waiting]) -> None:
+        try:
+            # One statement is the whole transaction: it names the tenants itself.
+            turns = [(w.tenant_id, w.turn) for w in group]
+            async with self._db.plain() as conn:
+                receipts = await store.append_all(conn, turns, wait=False)
+        except (DomainError, psycopg.Error) as error:
+            if len(group) == 1:
+                _fail(group[0], error)
+                return
+            # Perhaps for one turn's sake: each finds out for itself.
+            receipts = [None] * len(group)
+        except BaseException:
+            for one in group:
+                _fail(one, errors.internal("a turn was not written"))
+            raise
+        for one, receipt in zip(group, receipts, strict=True):
+            if receipt is None:
+                self._spawn(self._write_alone(one))
+            elif not one.answer.done():
+                one.answer.set_result(receipt)
+
+    async def _write_alone(self, one: _Waiting) -> None:
+        try:
+            async with self._db.plain() as conn:
+                (receipt,) = await store.append_all(conn, [(one.tenant_id, one.turn)], wait=True)
+        except (DomainError, psycopg.Error) as error:
+            _fail(one, error)
+        else:
+            if receipt is not None and not one.answer.done():
+                one.answer.set_result(receipt)
+        finally:
+            _fail(one, errors.internal("a turn was not written"))
+
+
+def _fail(one: _Waiting, error: Exception) -> None:
+    if not one.answer.done():
+        one.answer.set_exception(error)

@@ -1,0 +1,72 @@
+"""Turns that arrive together are written together, and still each for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import psycopg
+import pytest
+
+from nianlun.memory.v1 import memory_pb2 as pb
+from tests.integration.memory.calls import Memory, rid, turn
+from tests.support.db import Database, Tenant
+from tests.support.stack import Stack
+
+
+async def test_w13_one_request_id_twice_in_one_group_is_one_turn(memory: Memory) -> None:
+    again = turn("u", "s1", "我喜欢爬山", request_id=rid())
+    others = [memory.say(f"o{n}", f"我喜欢{n}号茶") for n in range(20)]
+    same = [memory.stub.AppendTurn(again) for _ in range(8)]
+    replies = await asyncio.gather(*others, *same)
+    assert len({r.turn_id for r in replies[20:]}) == 1
+    assert len({r.turn_id for r in replies}) == 21
+    listed = await memory.stub.ListTurns(pb.ListTurnsRequest(user_id="u"))
+    assert len(listed.turns) == 1
+
+
+async def test_turns_of_one_group_keep_apart(memory: Memory) -> None:
+    replies = await asyncio.gather(
+        *(memory.say(f"g{n % 5}", f"记号 mark{n}x", session=f"s{n % 3}") for n in range(40))
+    )
+    assert len({r.turn_id for r in replies}) == 40
+    for user in range(5):
+        listed = await memory.stub.ListTurns(pb.ListTurnsRequest(user_id=f"g{user}"))
+        said = {t.messages[0].text for t in listed.turns}
+        assert said == {f"记号 mark{n}x" for n in range(40) if n % 5 == user}
+
+
+async def test_a_reused_request_id_fails_alone(memory: Memory) -> None:
+    used = rid()
+    await memory.say("u", "原来的话", request_id=used)
+    replies = await asyncio.gather(
+        *(memory.say(f"v{n}", "你好") for n in range(10)),
+        memory.say("u", "别的话", request_id=used),
+        return_exceptions=True,
+    )
+    failed = [r for r in replies if isinstance(r, BaseException)]
+    assert len(failed) == 1
+    assert isinstance(failed[0], grpc.aio.AioRpcError)
+    assert failed[0].code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("callers", [1, 12])
+async def test_a_locked_user_delays_nobody_else(
+    stack: Stack, database: Database, tenant: Tenant, callers: int
+) -> None:
+    memory = Memory(stack.client(tenant).memory)
+    await memory.say("locked", "先有这个用户")
+    await memory.settled()
+    with psycopg.connect(database.owner_dsn) as conn:
+        conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
+        conn.execute("SELECT 1 FROM memory.users WHERE user_id = 'locked' FOR UPDATE")
+        waiting = [asyncio.create_task(memory.say("locked", f"等着 {n}")) for n in range(callers)]
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        await asyncio.gather(*(memory.say(f"free{n}", "不等") for n in range(callers)))
+        assert time.monotonic() - started < 5
+        assert not any(task.done() for task in waiting)
+        conn.rollback()
+        replies = await asyncio.gather(*waiting)
+    assert len({r.turn_id for r in replies}) == callers
