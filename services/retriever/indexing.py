@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from services.search.postings import length_of
 _NAMESPACE: Final = uuid.UUID("0b9d0a4e-6f1c-5d7e-9a59-6e69616e6c75")
 _MAX_TITLE: Final = 500
 _NOT_LETTERS: Final = re.compile(r"[\W_]+")
+_MAX_U16: Final = 65_535
 
 
 def read_upload(upload: Upload) -> tuple[ReadDocument, dict[bytes, str]]:
@@ -81,19 +82,26 @@ def chunk_uuid(collection_id: str, document_id: str, ordinal: int, part: Chunk) 
     return str(uuid.uuid5(_NAMESPACE, name))
 
 
-def pack_segment(first_item: int, texts: Sequence[IndexedText]) -> Iterator[tuple[str, bytes]]:
-    """Postings of items numbered from `first_item` on: (term, packed entries), sorted by term."""
-    entries: dict[str, list[tuple[int, int, int]]] = {}
-    for item, text in enumerate(texts, first_item):
-        for term, frequency in text.terms.items():
-            entries.setdefault(term, []).append((item, frequency, text.length))
-    for term in sorted(entries):
-        yield term, _pack(entries[term])
+def pack_segment(first_item: int, texts: Sequence[IndexedText]) -> list[tuple[str, bytes]]:
+    """Postings of items numbered from `first_item` on: (term, packed entries), sorted by term.
 
-
-def _pack(rows: Sequence[tuple[int, int, int]]) -> bytes:
-    """As `postings.pack`, for rows that are sorted and distinct already."""
-    table = np.asarray(rows, np.int64)
-    short = np.minimum(table[:, 1:], 65_535).astype("<u2")
-    items = table[:, 0].astype("<u4")
-    return items.tobytes() + short[:, 0].tobytes() + short[:, 1].tobytes()
+    Blocking. The entries are as `postings.pack` makes them, for all terms at once.
+    """
+    numbers: dict[str, int] = {}
+    terms: list[int] = []
+    frequencies: list[int] = []
+    for text in texts:
+        terms.extend(numbers.setdefault(t, len(numbers)) for t in text.terms)
+        frequencies.extend(text.terms.values())
+    sizes = [len(text.terms) for text in texts]
+    term = np.asarray(terms, np.int64)
+    order = np.argsort(term, kind="stable")  # within a term, items keep their order
+    items = np.repeat(np.arange(first_item, first_item + len(texts)), sizes).astype("<u4")[order]
+    tfs = np.minimum(np.asarray(frequencies, np.int64), _MAX_U16).astype("<u2")[order]
+    lengths = np.repeat(np.minimum([t.length for t in texts], _MAX_U16), sizes).astype("<u2")[order]
+    ends = np.cumsum(np.bincount(term, minlength=len(numbers))).tolist()
+    starts = [0, *ends]
+    return [
+        (name, b"".join(c[starts[n] : ends[n]].tobytes() for c in (items, tfs, lengths)))
+        for name, n in sorted(numbers.items())
+    ]

@@ -202,7 +202,7 @@ class Ingester:
         kept = await documents.current(conn, collection_id, ids)
         gone_chunks, lost = await items.remove_chunks(conn, collection_id, ids)
         new_items, new_length, numbers = await writing.add_items(
-            conn, collection_id, taken, group.texts
+            conn, collection_id, taken, group.texts, self.executor
         )
         await documents.put_ready(conn, collection_id, taken)
         await items.insert_chunks(

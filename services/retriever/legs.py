@@ -97,14 +97,25 @@ class Runner:
         """The legs of one scope with their candidates. More of them are asked for while most are
         the same passage over and over."""
         widen = 1
-        scorer: _Scorer | None = None
+        snap: lexical.Snapshot | None = None
         among: list[int] | None = None
         while True:
             async with self.db.tenant() as conn:
                 if widen == 1:
-                    among, scorer = await _prepare(conn, spec, asked, watch)
+                    among, snap = await _prepare(conn, spec, asked, watch)
                 semantic = await _dense(conn, spec, asked, among, widen, watch)
-            legs = await self._scored(spec, asked, scorer, semantic, widen, watch)
+            legs: dict[Leg, Found] = {}
+            if asked.ram is not None:
+                legs[Leg.LEXICAL] = asked.ram
+            elif snap is not None:
+                others = list(semantic.scores) if semantic is not None else []
+                depth = widen * spec.depth(Leg.LEXICAL)
+                with watch.measure("lexical"):
+                    legs[Leg.LEXICAL] = await self._off_loop(
+                        snap.entries > _BUSY_ENTRIES, _lexical, snap, asked, among, depth, others
+                    )
+            if semantic is not None:
+                legs[Leg.DENSE] = semantic
             async with self.db.tenant() as conn:
                 legs = await _with_extra(conn, asked, legs, watch)
                 candidates, vectors = await _candidates(conn, spec, asked, legs, watch)
@@ -116,31 +127,6 @@ class Runner:
             with watch.measure("phrase"):
                 legs[Leg.PHRASE] = await self._phrase(spec, asked, legs, candidates)
         return ScopeResult(legs, candidates, vectors)
-
-    async def _scored(
-        self,
-        spec: SearchSpec,
-        asked: ScopeQuery,
-        scorer: _Scorer | None,
-        semantic: Found | None,
-        widen: int,
-        watch: Stopwatch,
-    ) -> dict[Leg, Found]:
-        """The lexical leg, with scores of the dense leg's items too, and the dense leg."""
-        legs: dict[Leg, Found] = {}
-        if asked.ram is not None:
-            legs[Leg.LEXICAL] = asked.ram
-        elif scorer is not None:
-            others = list(semantic.scores) if semantic is not None else []
-            depth = widen * spec.depth(Leg.LEXICAL)
-            with watch.measure("lexical"):
-                size = scorer.query.entries
-                legs[Leg.LEXICAL] = await self._off_loop(
-                    size > _BUSY_ENTRIES, scorer.leg, depth, others
-                )
-        if semantic is not None:
-            legs[Leg.DENSE] = semantic
-        return legs
 
     async def _phrase(
         self,
@@ -169,7 +155,7 @@ class Runner:
 
 async def _prepare(
     conn: Connection, spec: SearchSpec, asked: ScopeQuery, watch: Stopwatch
-) -> tuple[list[int] | None, _Scorer | None]:
+) -> tuple[list[int] | None, lexical.Snapshot | None]:
     """The items of a narrowed scope, and the postings of the question."""
     among = None
     if not asked.scope.whole:
@@ -178,8 +164,7 @@ async def _prepare(
     if asked.ram is not None or not asked.terms or spec.weight(Leg.LEXICAL) <= 0.0:
         return among, None
     with watch.measure("lexical"):
-        snap = await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
-        return among, _Scorer.of(snap, asked.terms, among)
+        return among, await lexical.snapshot(conn, asked.scope.collection_id, asked.terms)
 
 
 async def _candidates(
@@ -222,44 +207,31 @@ def _crowded(
     return False
 
 
-@dataclass(frozen=True)
-class _Scorer:
-    """One question's postings, ready to be scored. `weight`: BM25 of a perfect match."""
-
-    query: postings.Query
-    weight: float
-
-    @classmethod
-    def of(
-        cls, snap: lexical.Snapshot, terms: Sequence[str], among: Sequence[int] | None
-    ) -> _Scorer:
-        dead = np.asarray(sorted(snap.dead), np.uint32)
-        prepared: list[postings.TermPostings] = []
-        frequencies: list[int] = []
-        for term in terms:
-            parts = [postings.unpack(p) for p in snap.postings.get(term, ())]
-            gone = sum(postings.common(p.items, dead) for p in parts)
-            frequency = sum(map(len, parts)) - gone
-            frequencies.append(frequency)
-            if frequency:
-                prepared.append(postings.TermPostings(frequency, parts))
-        return cls(
-            query=postings.Query.of(
-                prepared,
-                snap.documents,
-                snap.total_length,
-                dead,
-                None if among is None else np.asarray(among, np.uint32),
-            ),
-            weight=bm25.query_weight(frequencies, snap.documents) if snap.documents else 0.0,
-        )
-
-    def leg(self, k: int, others: Sequence[int]) -> Found:
-        """The best `k` items of the scope, with BM25 of `others` too."""
-        found, values = self.query.best(k)
-        scores = dict(zip(found.tolist(), values.tolist(), strict=True))
-        extra = self.query.scores_of([i for i in others if i not in scores])
-        return Found("postings", scores, extra, self.weight)
+def _lexical(
+    snap: lexical.Snapshot,
+    asked: ScopeQuery,
+    among: Sequence[int] | None,
+    k: int,
+    others: Sequence[int],
+) -> Found:
+    """The best `k` items of the scope by BM25, with that of `others` too. Blocking."""
+    dead = np.asarray(sorted(snap.dead), np.uint32)
+    terms: list[postings.TermPostings] = []
+    frequencies: list[int] = []
+    for term in asked.terms:
+        parts = [postings.unpack(p) for p in snap.postings.get(term, ())]
+        gone = sum(postings.common(p.items, dead) for p in parts)
+        frequency = sum(map(len, parts)) - gone
+        frequencies.append(frequency)
+        if frequency:
+            terms.append(postings.TermPostings(frequency, parts))
+    allowed = None if among is None else np.asarray(among, np.uint32)
+    query = postings.Query.of(terms, snap.documents, snap.total_length, dead, allowed)
+    found, values = query.best(k)
+    scores = dict(zip(found.tolist(), values.tolist(), strict=True))
+    extra = query.scores_of([i for i in others if i not in scores])
+    weight = bm25.query_weight(frequencies, snap.documents) if snap.documents else 0.0
+    return Found("postings", scores, extra, weight)
 
 
 async def _dense(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from services.retriever.store import collections, hits
 from services.search import (
     Confidence,
     Leg,
+    LegResult,
     LegState,
     Ranking,
     engine,
@@ -35,6 +37,7 @@ from services.search.calibration import Calibration
 
 MAX_TERMS: Final = 4_000
 _RAM_DOCUMENTS: Final = 1
+_LONG_QUERY: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,16 @@ class Searcher:
             found = found or await self.collections(spec.scopes)
             notes: list[Note] = []
             questions = await self._embed(spec, found, notes, watch)
+            # A pasted log is long: tokenising it takes as long as a search.
+            read = functools.partial(_read, spec.query)
+            if len(spec.query) > _LONG_QUERY:
+                loop = asyncio.get_running_loop()
+                terms, needles = await loop.run_in_executor(self._executor, read)
+            else:
+                terms, needles = read()
             asked = [
-                await self._ask(spec, s, found[s.collection_id], questions) for s in spec.scopes
+                await self._ask(spec, s, found[s.collection_id], questions, terms, needles)
+                for s in spec.scopes
             ]
             results = await self._run(spec, asked, watch)
             notes.extend(_pending_notes(asked))
@@ -187,9 +198,14 @@ class Searcher:
         return "MODEL_FAILED" if item is None or item.vector is None else (item.vector, item.tokens)
 
     async def _ask(
-        self, spec: SearchSpec, scope: Scope, collection: Collection, questions: _Questions
+        self,
+        spec: SearchSpec,
+        scope: Scope,
+        collection: Collection,
+        questions: _Questions,
+        terms: Sequence[str],
+        needles: phrase.Needles,
     ) -> ScopeQuery:
-        terms = query_terms(spec.query, MAX_TERMS)
         vector = questions.vectors.get(collection.model_id)
         space = collection.active
         if vector is not None and space is not None and space.dimensions != vector.shape[0]:
@@ -197,7 +213,7 @@ class Searcher:
         ram = None
         if self._fits_ram(scope) and terms and spec.weight(Leg.LEXICAL) > 0.0:
             ram = await self._in_ram(spec, scope, collection)
-        return ScopeQuery(scope, collection, terms, phrase.needles(spec.query), vector, ram)
+        return ScopeQuery(scope, collection, terms, needles, vector, ram)
 
     @staticmethod
     def _fits_ram(scope: Scope) -> bool:
@@ -220,10 +236,12 @@ class Searcher:
             return RamIndex.of_texts(asyncio.run_coroutine_threadsafe(texts(), loop).result(30.0))
 
         key = _Key(tenant_id, scope.collection_id, scope.document_ids)
-        index = await loop.run_in_executor(
-            self._executor, self._cache.get, key, collection.version, load
-        )
-        leg = index.leg(spec.query, spec.depth(Leg.LEXICAL))
+
+        def search() -> LegResult:
+            index = self._cache.get(key, collection.version, load)
+            return index.leg(spec.query, spec.depth(Leg.LEXICAL))
+
+        leg = await loop.run_in_executor(self._executor, search)
         return Found("ram", {int(i): s for i, s in leg.scores.items()}, weight=leg.query_weight)
 
     async def _run(
@@ -294,6 +312,11 @@ class Searcher:
             terms=asked[0].terms,
             model_ids=sorted(questions.vectors),
         )
+
+
+def _read(query: str) -> tuple[list[str], phrase.Needles]:
+    """What the lexical and the phrase leg look for."""
+    return query_terms(query, MAX_TERMS), phrase.needles(query)
 
 
 def _pending_notes(asked: Sequence[ScopeQuery]) -> list[Note]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 
 from services.common import logs
 from services.common.db import Connection
@@ -51,6 +53,7 @@ async def add_items(
     collection_id: str,
     taken: Sequence[ReadDocument],
     texts: Mapping[bytes, IndexedText],
+    executor: Executor,
 ) -> tuple[int, int, dict[bytes, int]]:
     """Adds texts that the collection lacks: (items, their length, numbers of all texts)."""
     wanted = list(dict.fromkeys(h for d in taken for h in d.hashes))
@@ -60,12 +63,11 @@ async def add_items(
         return 0, 0, numbers
     first, segment = await collections.take_items(conn, collection_id, len(new))
     await items.insert(conn, collection_id, first, new)
-    await lexical.write_segment(
-        conn,
-        collection_id,
-        lexical.Segment(segment, first, first + len(new) - 1, len(new)),
-        indexing.pack_segment(first, new),
+    packed = await asyncio.get_running_loop().run_in_executor(
+        executor, indexing.pack_segment, first, new
     )
+    part = lexical.Segment(segment, first, first + len(new) - 1, len(new))
+    await lexical.write_segment(conn, collection_id, part, packed)
     numbers.update({t.content_hash: number for number, t in enumerate(new, first)})
     return len(new), sum(t.length for t in new), numbers
 

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from services.search.bm25 import K1, idf, term_scores
 
 _MAX_U16: Final = 65_535
-_ENTRY_BYTES: Final = 8
+ENTRY_BYTES: Final = 8
 _DENSE_SPAN: Final = 1 << 20
 _FEW: Final = 8
+_CHECKS: Final = 32
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
 
@@ -59,7 +60,7 @@ def pack(items: Sequence[int], tfs: Sequence[int], lengths: Sequence[int]) -> by
 
 def unpack(data: bytes | memoryview) -> Postings:
     """The list packed in `data`, without copying. Raises ValueError for a broken one."""
-    count, rest = divmod(len(data), _ENTRY_BYTES)
+    count, rest = divmod(len(data), ENTRY_BYTES)
     if rest:
         raise ValueError(f"{len(data)} bytes are no posting list")
     return Postings(
@@ -114,7 +115,7 @@ def common(items: NDArray[np.uint32], others: NDArray[np.uint32]) -> int:
 
 @dataclass(frozen=True)
 class Query:
-    """The terms of one question over one scope, from rare to common, each with its idf.
+    """The terms of one question over one scope, from rare to common. `weights`: their idf.
 
     `mean`: items' mean length. `dead`, `among`: ascending; items that may not, or alone may, be
     returned (`among` None: all may).
@@ -122,6 +123,8 @@ class Query:
 
     terms: Sequence[Postings]
     weights: Sequence[float]
+    sums: Sequence[float]
+    """Of the weights from each term on; 0 after the last."""
     mean: float
     dead: NDArray[np.uint32]
     among: NDArray[np.uint32] | None
@@ -142,9 +145,12 @@ class Query:
         )
         if documents <= 0:
             known = []
+        weights = [idf(documents, min(t.document_frequency, documents)) for t in known]
+        sums = list(itertools.accumulate(reversed(weights), initial=0.0))
         return cls(
             terms=[t.joined() for t in known],
-            weights=[idf(documents, min(t.document_frequency, documents)) for t in known],
+            weights=weights,
+            sums=sums[::-1],
             mean=total_length / documents if documents > 0 else 0.0,
             dead=np.empty(0, np.uint32) if dead is None else np.unique(dead),
             among=None if among is None else np.unique(among),
@@ -188,7 +194,7 @@ class Query:
 
     def _rest(self, number: int) -> float:
         """The most that the terms from `number` on can add to an item."""
-        return (K1 + 1.0) * sum(self.weights[number:])
+        return (K1 + 1.0) * self.sums[number]
 
     def _chosen(self) -> NDArray[np.uint32]:
         chosen = self.among if self.among is not None else np.empty(0, np.uint32)
@@ -200,11 +206,12 @@ class Query:
         numbering = _Numbering.of(self.terms)
         scores = np.zeros(numbering.size, np.float64)
         allowed = numbering.mask(self.dead, self.among)
-        rows = np.empty(0, np.intp)
+        rows, found = np.empty(0, np.intp), list[Rows]()
         bound = 0.0
-        done = 0
-        for term, weight in zip(self.terms, self.weights, strict=True):
-            done += 1
+        # A pasted log has thousands of terms: looking for the k-th best after each is most of the
+        # work then.
+        often = max(1, len(self.terms) // _CHECKS)
+        for done, (term, weight) in enumerate(zip(self.terms, self.weights, strict=True), 1):
             rest = self._rest(done)
             own = numbering.rows(term.items)
             before = scores[own]
@@ -212,10 +219,13 @@ class Query:
             scores[own] = after
             # What is left out here has a score from now on, so it never counts as new again.
             fresh = own[(before == 0.0) & (after + rest >= bound)]
-            rows = np.concatenate([rows, fresh if allowed is None else fresh[allowed[fresh]]])
+            found.append(fresh if allowed is None else fresh[allowed[fresh]])
+            if done % often and done < len(self.terms):
+                continue
+            rows, found = np.concatenate([rows, *found]), []
             bound = _kth(scores[rows], k)
             rows = rows[scores[rows] + rest >= bound]
-            if done < len(self.terms) and bound > rest:
+            if bound > rest:
                 break
         rows = np.sort(rows)
         return numbering.items(rows), scores[rows], done

@@ -86,11 +86,6 @@ def _word(part: str) -> str | None:
 
 
 def _identifier(run: str) -> Iterator[str]:
-    if run.isascii() and run.isalpha() and run.islower():
-        # A plain word, as most are: none of what follows would change it.
-        if (plain := _word(run)) is not None:
-            yield plain
-        return
     whole = _unaccent(_CONTRACTION.sub("", run))
     parts = [p for p in _SEPARATOR.split(whole) if p]
     simple = len(parts) == 1
@@ -147,9 +142,15 @@ def tokenize(text: str) -> list[str]:
             out.extend(_bigrams(run.casefold()))
             previous = None
         else:
-            out.extend(_identifier(run))
+            if run.isascii() and run.isalpha() and run.islower():
+                # A plain word, as most are, has no parts.
+                if (plain := _word(run)) is not None:
+                    out.append(plain)
+            else:
+                out.extend(_identifier(run))
             if (
                 previous is not None
+                and not (run.isalpha() and previous[1].isalpha())
                 and masked[previous[0] : match.start()] == " "
                 and _joins_with(previous[1], run)
             ):

@@ -9,6 +9,7 @@ from typing import Final
 
 from services.common.db import Connection
 from services.retriever.store.sqltools import TENANT, one, rows, run
+from services.search.postings import ENTRY_BYTES
 
 _FETCH: Final = 2_000
 
@@ -21,6 +22,11 @@ class Snapshot:
     total_length: int
     dead: tuple[int, ...]
     postings: dict[str, list[bytes]] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> int:
+        """About how many entries the lists have: what scoring costs."""
+        return sum(len(p) for parts in self.postings.values() for p in parts) // ENTRY_BYTES
 
 
 @dataclass(frozen=True)
