@@ -20,6 +20,7 @@ PARTS = {
     "mixed_lengths": parts.mixed_lengths,
     "query_latency": parts.query_latency,
     "churn": parts.churn,
+    "late_interaction": parts.late_interaction,
 }
 
 

