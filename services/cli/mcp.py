@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import typer
 
+_NEEDED: Final = ("nianlun_mcp", "mcp", "uvicorn", "starlette")
 CONTEXT: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -15,7 +16,7 @@ def mcp(context: typer.Context) -> None:
     try:
         from nianlun_mcp.__main__ import main
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(("mcp", "uvicorn", "starlette")):
+        if error.name is None or not error.name.startswith(_NEEDED):
             raise
         typer.echo("nianlun: the MCP server is not installed: pip install 'nianlun[mcp]'", err=True)
         raise typer.Exit(1) from None

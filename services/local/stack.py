@@ -21,9 +21,9 @@ from services.local.errors import LocalError
 from services.local.home import Home, StackInfo, default_home
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# In an installed wheel there is no repository: the list of processes lies beside this file.
-_BESIDE = Path(__file__).with_name("Procfile")
-PROCFILE = _BESIDE if _BESIDE.exists() else REPOSITORY / "Procfile"
+# The repository's own, where this runs from one. An installed wheel has no such folder.
+_ROOT_PROCFILE = REPOSITORY / "Procfile"
+_PROCFILE = Path(__file__).with_name("Procfile")
 _READY_S = 120.0
 _STOP_S = 40.0
 
@@ -36,7 +36,7 @@ def launch(
     *,
     terminal: bool = False,
     report: Report | None = None,
-    procfile: Path = PROCFILE,
+    procfile: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[Stack]:
     """A running stack, every service SERVING; drained and stopped at the end of the block.
@@ -45,19 +45,31 @@ def launch(
         home: its folder; `.nianlun/` or NIANLUN_HOME by default.
         terminal: the processes print to the terminal too, not only to the log file.
         report: called with a line for each step of the start.
-        procfile: the processes to run, each in the folder of this file.
+        procfile: the processes to run, each in the folder of this file. By default those of
+            Nianlun, in the repository or, from an installed wheel, in the folder of the stack.
         environ: the environment of all processes instead of this process's own.
 
     Raises:
         LocalError: it does not start; the text says why and what to do.
     """
     report = report or (lambda _line: None)
-    stack = Stack(home or default_home(), terminal, report, procfile, environ)
+    home = home or default_home()
+    stack = Stack(home, terminal, report, procfile or _own_procfile(home), environ)
     try:
         stack.start()
         yield stack
     finally:
         stack.stop()
+
+
+def _own_procfile(home: Home) -> Path:
+    """The list of processes, in a folder where they may write what they keep."""
+    if _ROOT_PROCFILE.exists():
+        return _ROOT_PROCFILE
+    home.create()
+    copy = home.root / "Procfile"
+    copy.write_text(_PROCFILE.read_text(encoding="utf-8"), encoding="utf-8")
+    return copy
 
 
 class Stack:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from html.parser import HTMLParser
@@ -157,14 +158,19 @@ def _browse(sync_api: Any, chromium: str, own: str, asked: list[str]) -> str:
         for name in ("architecture.html", "zh/concepts.html", "reference/memory.html"):
             page.goto(f"{own}/{name}", wait_until="networkidle")
         page.goto(f"{own}/index.html", wait_until="networkidle")
-        page.fill("input.md-search__input", "tombstone")
-        hit = page.wait_for_selector("a.md-search-result__link", timeout=30_000)
-        target = page.evaluate(
-            "() => [...document.querySelectorAll('a.md-search-result__link')].map(a => a.href)"
-        )
-        assert hit is not None
+        links: list[str] = []
+        deadline = time.monotonic() + 60
+        # What is typed before the page's script listens is lost: type again until it has heard.
+        while not links and time.monotonic() < deadline:
+            page.click("input.md-search__input")
+            page.fill("input.md-search__input", "")
+            page.type("input.md-search__input", "tombstone")
+            page.wait_for_timeout(1_000)
+            links = page.evaluate(
+                "() => [...document.querySelectorAll('a.md-search-result__link')].map(a => a.href)"
+            )
         browser.close()
-        return " ".join(target)
+        return " ".join(links)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -157,3 +157,5 @@ def test_the_whole_from_its_wheel_starts_a_stack(tmp_path: Path) -> None:
         "    print(client.load_memory('u', 'Who am I?').rendered)\n"
     )
     assert "Lin" in _run(python, "-c", program, cwd=tmp_path)
+    # Packages may lie where nobody may write: a running stack keeps what it makes elsewhere.
+    assert list(site.rglob(".nianlun")) == []
