@@ -261,7 +261,7 @@ def test_the_index_builder_has_its_role_and_its_password(
     with psycopg.connect((secrets / "maintenance_dsn").read_text(), autocommit=True) as conn:
         conn.execute(
             "CREATE INDEX CONCURRENTLY probe ON retriever.vectors"
-            " USING hnsw ((embedding::halfvec(4)) halfvec_ip_ops)"
+            " USING hnsw ((embedding::halfvec(4)) halfvec_ip_ops) WHERE tenant_id = 'nobody'"
         )
         conn.execute("DROP INDEX CONCURRENTLY retriever.probe")
 
