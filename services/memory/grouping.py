@@ -43,6 +43,7 @@ class TurnWriter:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._waiting: deque[_Waiting] = deque()
+        self._apart: dict[tuple[str, str], list[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
 
@@ -87,38 +88,55 @@ class TurnWriter:
         return sorted(group, key=lambda w: (w.tenant_id, w.turn.user_id))
 
     async def _write(self, group: Sequence[_Waiting]) -> None:
+        receipts = await self._try(group, wait=False)
+        for one, receipt in zip(group, receipts, strict=True):
+            if receipt is None and not one.answer.done():
+                self._set_apart(one)
+
+    def _set_apart(self, one: _Waiting) -> None:
+        """Its user is held by somebody, or the group failed: write it without the others. Turns of
+        one user wait together: one connection for all of them."""
+        key = (one.tenant_id, one.turn.user_id)
+        waiting = self._apart.get(key)
+        if waiting is not None:
+            waiting.append(one)
+            return
+        self._apart[key] = [one]
+        self._spawn(self._run_apart(key))
+
+    async def _run_apart(self, key: tuple[str, str]) -> None:
+        try:
+            while together := self._apart[key]:
+                self._apart[key] = []
+                receipts = await self._try(together, wait=True)
+                for one, receipt in zip(together, receipts, strict=True):
+                    if receipt is None and not one.answer.done():
+                        # The whole failed, perhaps for one turn's sake.
+                        await self._try([one], wait=True)
+        finally:
+            for one in self._apart.pop(key):
+                _fail(one, errors.internal("a turn was not written"))
+
+    async def _try(self, group: Sequence[_Waiting], *, wait: bool) -> list[AppendReceipt | None]:
+        """Write and answer; None for a turn that is not written. A failure is the answer of a turn
+        that was tried alone."""
+        turns = [(w.tenant_id, w.turn) for w in group]
         try:
             # One statement is the whole transaction: it names the tenants itself.
-            turns = [(w.tenant_id, w.turn) for w in group]
             async with self._db.plain() as conn:
-                receipts = await store.append_all(conn, turns, wait=False)
+                receipts = await store.append_all(conn, turns, wait=wait)
         except (DomainError, psycopg.Error) as error:
             if len(group) == 1:
                 _fail(group[0], error)
-                return
-            # Perhaps for one turn's sake: each finds out for itself.
-            receipts = [None] * len(group)
+            return [None] * len(group)
         except BaseException:
             for one in group:
                 _fail(one, errors.internal("a turn was not written"))
             raise
         for one, receipt in zip(group, receipts, strict=True):
-            if receipt is None:
-                self._spawn(self._write_alone(one))
-            elif not one.answer.done():
-                one.answer.set_result(receipt)
-
-    async def _write_alone(self, one: _Waiting) -> None:
-        try:
-            async with self._db.plain() as conn:
-                (receipt,) = await store.append_all(conn, [(one.tenant_id, one.turn)], wait=True)
-        except (DomainError, psycopg.Error) as error:
-            _fail(one, error)
-        else:
             if receipt is not None and not one.answer.done():
                 one.answer.set_result(receipt)
-        finally:
-            _fail(one, errors.internal("a turn was not written"))
+        return receipts
 
 
 def _fail(one: _Waiting, error: Exception) -> None:

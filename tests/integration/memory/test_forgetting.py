@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
+from collections.abc import AsyncIterator
 
 import grpc
 import psycopg
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from nianlun.memory.v1 import memory_pb2 as pb
 from tests.integration.memory.calls import Memory, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
-from tests.support.db import Database
+from tests.support.db import Database, Tenant
 from tests.support.fake_llm import FakeLlm
 from tests.support.stack import Stack
 
@@ -281,3 +284,46 @@ async def exported(memory: Memory, user: str) -> list[str]:
     """All lines of an export."""
     call = memory.stub.ExportUser(pb.ExportUserRequest(user_id=user))
     return [line async for message in call for line in message.lines]
+
+
+async def test_retention_goes_on_until_nothing_old_is_left(
+    stack: Stack, database: Database, tenant: Tenant
+) -> None:
+    memory = Memory(stack.client(tenant).memory)
+    await memory.say("u", "这是今天说的")
+    await memory.settled()
+    counted = "SELECT count(*) FROM memory.turns WHERE tenant_id = %s"
+    with psycopg.connect(database.owner_dsn, autocommit=True) as conn:
+        conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
+        # More than one transaction takes.
+        conn.execute(
+            "INSERT INTO memory.turns (tenant_id, user_id, turn_id, session_id, sequence, position,"
+            " messages, event_time, digest_state)"
+            " SELECT %s, 'u', gen_random_uuid(), 'old', n, n, '[]', now() - interval '90 days',"
+            " 'done' FROM generate_series(1, 2500) AS n",
+            (tenant.tenant_id,),
+        )
+        settings = pb.Settings(retention=pb.Retention(turns=Duration(seconds=30 * 86_400)))
+        request = pb.UpdateSettingsRequest(request_id=rid(), settings=settings)
+        await memory.stub.UpdateSettings(request)
+        left = 0
+        for _ in range(600):
+            row = conn.execute(counted, (tenant.tenant_id,)).fetchone()
+            left = row[0] if row else 0
+            if left == 1:
+                break
+            await asyncio.sleep(0.1)
+    assert left == 1
+    assert "这是今天说的" in (await memory.load("u", "今天说的")).rendered
+
+
+async def test_an_import_is_bounded(memory: Memory) -> None:
+    async def stream() -> AsyncIterator[pb.ImportUserRequest]:
+        yield pb.ImportUserRequest(header=pb.ImportHeader(request_id=rid(), user_id="v"))
+        for _ in range(8):
+            yield pb.ImportUserRequest(lines=pb.ImportLines(lines=["x" * 250_000] * 40))
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await memory.stub.ImportUser(stream())
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "64 MiB" in str(caught.value.trailing_metadata()) + str(caught.value.details())
