@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ WORDS_PER_CHUNK = 60
 CHUNKS_PER_DOCUMENT = 20
 _VOCABULARY = 50_000
 _CLUSTERS = 2_000
+_TOPICS = 100
 _SEGMENTS = 6
 _BATCH = 50_000
 _HAN = (
@@ -86,7 +87,7 @@ def corpus(size: int, seed: int = 1) -> Corpus:
     names = vocabulary()
     weights = 1.0 / np.arange(3, len(names) + 3) ** 1.05
     words = rng.choice(len(names), size=(size, WORDS_PER_CHUNK), p=weights / weights.sum())
-    centres = rng.standard_normal((_CLUSTERS, DIMENSIONS), np.float32)
+    centres = _centres(rng)
     vectors = np.empty((size, DIMENSIONS), np.float16)
     for first in range(0, size, _BATCH):
         count = min(_BATCH, size - first)
@@ -95,6 +96,27 @@ def corpus(size: int, seed: int = 1) -> Corpus:
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         vectors[first : first + count] = rows.astype(np.float16)
     return Corpus(names, words.astype(np.int32), vectors)
+
+
+def _centres(rng: np.random.Generator) -> NDArray[np.float32]:
+    """Clusters within topics within one language: as with real embeddings, nothing is orthogonal to
+    everything else, and an approximate index finds its way from one to the next."""
+    topics = rng.standard_normal((_TOPICS, DIMENSIONS), np.float32)
+    own = rng.standard_normal((_CLUSTERS, DIMENSIONS), np.float32)
+    shared = rng.standard_normal(DIMENSIONS, np.float32)
+    return 0.5 * shared + 0.7 * topics[rng.integers(_TOPICS, size=_CLUSTERS)] + 0.7 * own
+
+
+def best(of: Corpus, asked: Sequence[Question], k: int) -> NDArray[np.float32]:
+    """Inner products (n, len(asked)) of all rows, and below them the k-th best of each question:
+    (n + 1, len(asked))."""
+    queries = np.stack([q.vector for q in asked]).T
+    parts = [
+        of.vectors[first : first + _BATCH].astype(np.float32) @ queries
+        for first in range(0, len(of), _BATCH)
+    ]
+    scores = np.concatenate(parts)
+    return np.concatenate([scores, np.partition(scores, -k, axis=0)[-k][None]])
 
 
 def questions(of: Corpus, count: int, seed: int = 2) -> list[Question]:

@@ -38,6 +38,7 @@ def figures(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
         limit = {10_000: 5.0, 1_000_000: 10.0}.get(size)
         add(f"dense_p50_ms_{size}", best["dense_alone"]["p50"], limit)
         add(f"dense_recall20_{size}", best["recall20"], 0.98, most=False)
+        add(f"lexical_log_20kb_ms_{size}", one["log_query_ms"], 200.0)
         add(f"index_mb_{size}", _bytes(one) / 2**20, None)
         add(f"retriever_memory_mb_{size}", one["memory_mb"]["retriever"], None)
     for one in results["many_scopes"]:

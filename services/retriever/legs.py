@@ -222,7 +222,7 @@ def _lexical(
         parts = [postings.unpack(p) for p in snap.postings.get(term, ())]
         gone = sum(postings.common(p.items, dead) for p in parts)
         frequency = sum(map(len, parts)) - gone
-        frequencies.append(frequency)
+        frequencies.append(snap.unread.get(term, frequency))
         if frequency:
             terms.append(postings.TermPostings(frequency, parts))
     allowed = None if among is None else np.asarray(among, np.uint32)

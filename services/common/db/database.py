@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,21 +27,13 @@ from services.common.settings import DatabaseSettings
 from services.common.telemetry import PoolState
 
 Connection = psycopg.AsyncConnection[DictRow]
+_Start = Callable[[Connection], Awaitable[object]]
 
 _RECONNECT_S = 5.0
 """How long the pool insists on one reconnection: beyond it the next caller starts a fresh attempt,
 so that recovery after an outage never waits for a long back-off."""
 _DOUBT_S = 2.0
 _DOUBTED_PATIENCE_S = 0.25
-_FRESH_S = 0.2
-"""A connection that answered so short a time ago is not asked whether it still does: no server
-restarts faster."""
-
-
-class _PooledConnection(psycopg.AsyncConnection[DictRow]):
-    """Knows when it answered last, in seconds of the monotonic clock."""
-
-    answered_at = 0.0
 
 
 @dataclass
@@ -64,19 +56,17 @@ class Database:
         self._doubted_until = 0.0
         self._pool = self._make_pool()
 
-    def _make_pool(self) -> AsyncConnectionPool[_PooledConnection]:
+    def _make_pool(self) -> AsyncConnectionPool[Connection]:
         settings = self._settings
         return AsyncConnectionPool(
             conninfo=conninfo(settings),
-            connection_class=_PooledConnection,
+            connection_class=psycopg.AsyncConnection[DictRow],
             kwargs=_connection_arguments(settings),
             min_size=min(settings.pool_min, settings.pool_max),
             max_size=settings.pool_max,
             timeout=settings.pool_timeout_s,
             reconnect_timeout=_RECONNECT_S,
             open=False,
-            # Without the check, the first query after a restart of the server fails.
-            check=_check,
             configure=_configure,
             name=settings.application_name,
         )
@@ -131,7 +121,7 @@ class Database:
     async def plain(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode, without a tenant; for single statements."""
         with _translated():
-            async with self._acquired() as conn:
+            async with self._acquired(AsyncConnectionPool.check_connection) as conn:
                 yield conn
 
     async def ready(self) -> str | None:
@@ -160,11 +150,14 @@ class Database:
                 for name, value in settings.items()
             )
         )
+
+        async def start(conn: Connection) -> None:
+            # Two statements at once cannot be prepared.
+            await conn.execute(begin, prepare=False)
+
         with _translated():
-            async with self._acquired() as conn:
+            async with self._acquired(start) as conn:
                 try:
-                    # Two statements at once cannot be prepared.
-                    await conn.execute(begin, prepare=False)
                     yield conn
                 except BaseException:
                     await _roll_back(conn)
@@ -172,33 +165,54 @@ class Database:
                 await conn.commit()
 
     @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[Connection]:
+    async def _acquired(self, start: _Start) -> AsyncIterator[Connection]:
         held = self._held.get()
         if held is not None and held.active:
             raise RuntimeError(
                 "a second connection was asked for while one is held: with a full pool that is a"
                 " deadlock; pass the first connection along instead"
             )
-        try:
-            conn = await self._pool.getconn(timeout=self._patience())
-        except PoolTimeout:
-            if self._in_use < self._settings.pool_max:
-                # Not busy but unreachable: let the next callers know soon, rather than each of
-                # them waiting out its deadline.
-                self._doubted_until = time.monotonic() + _DOUBT_S
-            raise
+        conn = await self._living(start)
         self._doubted_until = 0.0
         hold = _Hold()
         token = self._held.set(hold)
         self._in_use += 1
         try:
             yield conn
-            conn.answered_at = time.monotonic()
         finally:
             self._in_use -= 1
             hold.active = False
             self._held.reset(token)
             await self._pool.putconn(conn)
+
+    async def _living(self, start: _Start) -> Connection:
+        """A connection on which `start` worked. One that the server has closed meanwhile, as all
+        are after its restart, fails there without having done anything, and is replaced."""
+        tries = 0
+        while True:
+            conn = await self._taken()
+            try:
+                await start(conn)
+            except BaseException as error:
+                dead = conn.closed and isinstance(error, psycopg.Error)
+                if not dead:
+                    await _roll_back(conn)
+                await self._pool.putconn(conn)
+                tries += 1
+                if dead and tries <= self._settings.pool_max:
+                    continue
+                raise
+            return conn
+
+    async def _taken(self) -> Connection:
+        try:
+            return await self._pool.getconn(timeout=self._patience())
+        except PoolTimeout:
+            if self._in_use < self._settings.pool_max:
+                # Not busy but unreachable: let the next callers know soon, rather than each of
+                # them waiting out its deadline.
+                self._doubted_until = time.monotonic() + _DOUBT_S
+            raise
 
     def _patience(self) -> float:
         """Seconds to wait for a connection: at most half of what the call has left, so that the
@@ -234,11 +248,6 @@ def _connection_arguments(settings: DatabaseSettings) -> dict[str, Any]:
     if not settings.prepared_statements:
         arguments["prepare_threshold"] = None
     return arguments
-
-
-async def _check(conn: _PooledConnection) -> None:
-    if time.monotonic() - conn.answered_at > _FRESH_S:
-        await AsyncConnectionPool.check_connection(conn)
 
 
 async def _roll_back(conn: Connection) -> None:

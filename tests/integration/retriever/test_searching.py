@@ -9,6 +9,7 @@ import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.retriever.store import lexical
 from tests.integration.retriever.conftest import Shelf
 from tests.support import calls
 
@@ -185,6 +186,23 @@ async def test_s16_a_pasted_log_is_answered(shelf: Shelf) -> None:
     lexical = next(t.ms for t in response.timings if t.step == "lexical")
     assert lexical < 200
     assert response.hits[0].document_id == "x"
+
+
+async def test_s16_of_a_long_question_the_most_common_words_are_only_counted(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.create()
+    await shelf.put({f"d{n}": f"common usual own{n}" for n in range(40)} | {"x": "own3 rare thing"})
+    whole = await shelf.search("common usual own3 rare", legs=LEXICAL, rerank=_no_rerank())
+    monkeypatch.setattr(lexical, "_MANY_TERMS", 3)
+    monkeypatch.setattr(lexical, "_MOST_BYTES", 64)
+    short = await shelf.search("common usual own3 rare", legs=LEXICAL, rerank=_no_rerank())
+    assert [h.document_id for h in whole.hits[:2]] == ["x", "d3"]
+    assert [h.document_id for h in short.hits] == ["x", "d3"]
+    for full, part in zip(whole.hits, short.hits, strict=False):
+        assert part.explanation.legs[0].score <= full.explanation.legs[0].score
+    # On the scale of the whole question: what was not read counts as not matched.
+    assert short.hits[0].score == pytest.approx(whole.hits[0].score, abs=1e-6)
 
 
 def _no_rerank() -> pb.RerankOptions:
