@@ -17,7 +17,7 @@ from typing import IO, Any
 import httpx
 import psutil
 
-INFINITY = Path(".nianlun/bench/infinity/bin/infinity_emb")
+INFINITY = Path(".venv-infinity/bin/infinity_emb")
 
 
 @dataclass
