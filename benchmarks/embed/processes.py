@@ -115,7 +115,7 @@ def infinity(folder: str, port: int = 17_997) -> Iterator[str]:
             _stop(process)
 
 
-def _wait(process: subprocess.Popen[str], url: str, log: IO[str], seconds: float = 120.0) -> None:
+def _wait(process: subprocess.Popen[str], url: str, log: IO[str], seconds: float = 300.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         try:
