@@ -118,7 +118,14 @@ lock-images: $(VENV)/.test protos/gen/.stamp ## Write deploy/constraints.txt fro
 # ---- measure -----------------------------------------------------------------------------------
 bench: bench-embed bench-search bench-memory bench-chat ## All benchmarks (QUICK=1 for short runs)
 
-bench-embed: $(VENV)/.test protos/gen/.stamp ## Speed of the embedder
+# A peer of its own environment: it needs another major version of transformers.
+.venv-infinity/.done: benchmarks/embed/peers.txt | $(BIN)/python
+	@echo "installing infinity-emb, a peer of the embed bench, into .venv-infinity ..."
+	@test -x .venv-infinity/bin/python || "$(PYTHON)" -m venv .venv-infinity
+	@if .venv-infinity/bin/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS) -r $<; then \
+	  touch $@; else echo "infinity-emb could not be installed: it is left out"; fi
+
+bench-embed: $(VENV)/.test protos/gen/.stamp .venv-infinity/.done ## Speed of the embedder
 	@$(BIN)/python -m benchmarks.embed
 
 # Peers get an environment of their own. Without a package index the bench names them as missing.

@@ -17,7 +17,7 @@ from typing import IO, Any
 import httpx
 import psutil
 
-INFINITY = Path(".nianlun/bench/infinity/bin/infinity_emb")
+INFINITY = Path(".venv-infinity/bin/infinity_emb")
 
 
 @dataclass
@@ -115,7 +115,7 @@ def infinity(folder: str, port: int = 17_997) -> Iterator[str]:
             _stop(process)
 
 
-def _wait(process: subprocess.Popen[str], url: str, log: IO[str], seconds: float = 120.0) -> None:
+def _wait(process: subprocess.Popen[str], url: str, log: IO[str], seconds: float = 300.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         try:
