@@ -88,8 +88,8 @@ def _with_gate(base: Calibration, good: Sequence[Evidence], bad: Sequence[Eviden
     """`base` with the coefficients of the gate that judges these samples (with or without late
     interaction) moved to them."""
     with_late = any(e.rerank is not None for e in good)
-    kind = (lambda e: e.rerank is not None) if with_late else (lambda e: True)
-    kept_good, kept_bad = [e for e in good if kind(e)], [e for e in bad if kind(e)]
+    kept_good = [e for e in good if not with_late or e.rerank is not None]
+    kept_bad = [e for e in bad if not with_late or e.rerank is not None]
     if min(len(kept_good), len(kept_bad)) < MIN_SAMPLES:
         return base
     start = base.gate if with_late else base.gate_plain

@@ -5,8 +5,8 @@ far apart (a short question over an encyclopaedia). On fixed anchors a flat list
 other legs decide alone, however little they know. So the dense weight follows, in part, how far the
 leg's best stands above its tenth. A full adjustment would be a per-query normalisation, which makes
 the best of nothing look sure; with the power 0.6 the development halves gain 0.1 points of nDCG@10
-in the mean and 0.8 where lists are flat. A pair of languages is left out: there the list is always
-flat, and late interaction knows more than the dense leg.
+in the mean and 0.8 on medical cases, where lists are flat. A pair of languages is left out: there
+the list is always flat, and late interaction knows more than the dense leg.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def crowd(leg: LegResult | None) -> float | None:
     """The tenth best inner product, None where there are no ten."""
     if leg is None or len(leg.scores) < CROWD:
         return None
-    return heapq.nlargest(CROWD, leg.scores.values())[-1]
+    return float(heapq.nlargest(CROWD, leg.scores.values())[-1])
 
 
 def dense_factor(
@@ -55,4 +55,4 @@ def dense_factor(
         return 1.0
     span = calibration.dense_high - calibration.dense_low
     lead = max((leg.scores[best] - tenth) / span, _SMALLEST)
-    return min(max((_USUAL_LEAD / lead) ** power, _BOUNDS[0]), _BOUNDS[1])
+    return float(min(max((_USUAL_LEAD / lead) ** power, _BOUNDS[0]), _BOUNDS[1]))
