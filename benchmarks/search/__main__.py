@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.search import chunking, offtopic, quality, sets, vectors
+from benchmarks.search import chunking, offtopic, quality, sets, spans, vectors
 from benchmarks.search.quality import SetResult
 from benchmarks.search.speed_report import RESULTS, machine
 
@@ -41,8 +41,11 @@ def run_quality() -> int:
     # English in a quick run; both languages otherwise.
     long_ones = _LONG[:1] if QUICK else _LONG
     chunks = [chunking.measure(n, embedder, _CHUNK_QUESTIONS) for n in long_ones]
+    # Embedding 1.4 million characters takes minutes; later runs find the vectors.
+    found = spans.measure(embedder, "test", _QUICK_QUERIES if QUICK else 0)
     figures = [
         *quality.figures(results), *offtopic.figures(gate), *chunking.figures(chunks),
+        *spans.figures(found),
     ]  # fmt: skip
     document: dict[str, Any] = {
         "name": "search",
@@ -56,6 +59,7 @@ def run_quality() -> int:
         ],
         "sets": quality.as_json(results),
         "chunks": chunking.as_json(chunks),
+        "spans": spans.as_json(found),
         "gate": {"none_elsewhere": dict(gate.pairs), "refused_at_home": dict(gate.refused)},
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -64,6 +68,7 @@ def run_quality() -> int:
         "# Search quality", "",
         f"{document['time']}; test halves{', a sample' if QUICK else ''}; one setting a recipe.",
         "", *quality.table(results), "", "## Gate", "", *offtopic.table(gate), "",
+        "## Chunks", "", *spans.table(found), "",
     ]  # fmt: skip
     (RESULTS / "search.md").write_text("\n".join(lines))
     (RESULTS / "search.svg").write_text(_plot(results))

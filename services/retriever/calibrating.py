@@ -1,4 +1,4 @@
-"""The calibration job: raw scores of questions with and without an answer, then a fit."""
+"""The calibration job: what the gate sees of questions with and without an answer, then a fit."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from services.common.db import Database
 from services.common.jobs import JobRun, Quarantine
 from services.retriever.calibrations import Calibrations
 from services.retriever.domain import Scope
-from services.retriever.fitting import OFF_TOPIC, Sample, fit, questions_of
+from services.retriever.questions import OFF_TOPIC, questions_of
 from services.retriever.searcher import Outcome, Searcher
 from services.retriever.spec import SearchSpec
 from services.retriever.store import calibrations as store
 from services.retriever.store import collections, items
-from services.search import Leg, recipes
+from services.search import recipes
+from services.search.calibration import DEFAULT_MODEL, SHIPPED, shipped
+from services.search.fitting import Sample, fit
 
 CALIBRATE: Final = "calibrate"
 _SYNTHETIC: Final = 120
-_DEPTH: Final = 50
+_DEPTH: Final = 10
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,14 @@ class Calibrator:
         samples: list[Sample] = []
         for n, (query, document_ids) in enumerate(asked, 1):
             outcome = await self.searcher.search(_spec(query, collection_id))
-            samples.append(_sample(outcome, document_ids))
+            seen = _sample(outcome, document_ids)
+            if seen is not None:
+                samples.append(seen)
             if n % 20 == 0:
                 await job.stop_if_cancelled()
                 await job.progress(n, len(asked))
-        fitted = fit(collection.model_id, samples)
+        base = shipped(collection.model_id) or SHIPPED[DEFAULT_MODEL]
+        fitted = fit(collection.model_id, samples, base)
         if fitted is None:
             raise Quarantine("FAILED_PRECONDITION", "Too few questions found their document.")
         async with self.db.tenant() as conn:
@@ -66,22 +71,18 @@ class Calibrator:
 
 def _spec(query: str, collection_id: str) -> SearchSpec:
     base = recipes.recipe("knowledge")
-    plain = recipes.customise(base, {"gate": False, "rerank": False, "top_k": _DEPTH})
-    return SearchSpec(query=query, scopes=(Scope(collection_id),), recipe=plain)
+    ungated = recipes.customise(base, {"gate": False, "top_k": _DEPTH})
+    # Stored token vectors alone: a reranking model is no part of what is calibrated.
+    return SearchSpec(query, (Scope(collection_id),), ungated, rerank_budget_s=0.0)
 
 
-def _sample(outcome: Outcome, document_ids: Sequence[str]) -> Sample:
-    """Raw scores of the right passage, or of the best one where the question has no answer."""
-    wanted = set(document_ids)
-    for hit in outcome.ranking.hits:
+def _sample(outcome: Outcome, document_ids: Sequence[str]) -> Sample | None:
+    """What the gate sees of the first hit; None where a right document exists and is not found."""
+    ranking = outcome.ranking
+    found = set()
+    for hit in ranking.hits:
         number, item = outcome.of(hit.id)
-        chunk = outcome.results[number].candidates[item].chunk
-        if wanted and chunk.document_id not in wanted:
-            continue
-        dense, lexical = hit.votes.get(Leg.DENSE), hit.votes.get(Leg.LEXICAL)
-        return Sample(
-            dense=dense.score if dense else None,
-            coverage=lexical.calibrated if lexical else 0.0,
-            relevant=bool(wanted),
-        )
-    return Sample(None, 0.0, relevant=False)
+        found.add(outcome.results[number].candidates[item].chunk.document_id)
+    if ranking.evidence is None or (document_ids and found.isdisjoint(document_ids)):
+        return None
+    return Sample(ranking.evidence, relevant=bool(document_ids))

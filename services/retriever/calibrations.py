@@ -15,6 +15,7 @@ from services.retriever.embedding import Embedder
 from services.retriever.store import calibrations as store
 from services.search import calibration as shipped
 from services.search.calibration import Calibration
+from services.search.fitting import EXACT_AT, UNRELATED_AT, anchors
 
 _TTL_S: Final = 10.0
 _MAX_CACHED: Final = 2_000
@@ -60,12 +61,17 @@ class Calibrations:
         if known is not None:
             return InForce(known, fitted=True)
         general = shipped.SHIPPED[shipped.DEFAULT_MODEL]
-        values = vars(general) | {"model_id": model_id, "dense_low": 0.2, "dense_high": 0.8}
+        # The shipped gate was fitted on that model's token vectors; those of others are unknown.
+        values = vars(general) | {
+            "model_id": model_id, "dense_low": 0.2, "dense_high": 0.8, "gate": {},
+        }  # fmt: skip
         try:
             for info in await self._embedder.models():
                 if info.model_id == model_id and info.exact > info.unrelated:
-                    # The embedder's own anchors for this model.
-                    values["dense_low"], values["dense_high"] = info.unrelated, info.exact
+                    # The embedder's own anchors for this model, where they lie for the shipped one.
+                    values["dense_low"], values["dense_high"] = anchors(
+                        (info.unrelated, UNRELATED_AT), (info.exact, EXACT_AT)
+                    )
                     return InForce(Calibration(**values), fitted=True)
         except DomainError:
             # The embedder is away; the general anchors serve until the answer expires.

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from services.search import diversity, fusion, gate, language, propagate, rerank, weights
+from services.search import diversity, fusion, gate, language, propagate, rerank, trust, weights
 from services.search.calibration import Calibration
 from services.search.recipes import Fusion, Recipe
 from services.search.types import (
     Confidence,
     Degradation,
     DegradationCode,
+    Evidence,
     Hit,
     Item,
     Leg,
@@ -60,7 +61,8 @@ def fuse(
     A failed leg becomes a degradation; the remaining ones decide. With all of them failed
     the order is empty and the degradations say why.
     """
-    scores = fusion.fuse(legs, recipe, calibration)
+    factor = trust.dense_factor(query, legs, items, calibration, recipe.dense_spread)
+    scores = fusion.fuse(legs, recipe, calibration, factor)
     gains, total = propagate.apply(scores.scores, items, recipe.propagation)
     order = tuple(sorted(total, key=lambda i: (-total[i], i)))
     failed = tuple(
@@ -96,7 +98,8 @@ def finish(
     rerank_scores = reranked.scores if reranked is not None else {}
     # The gate was fitted on late interaction; a reranker of another scale says nothing to it.
     known = rerank_scores if reranked is not None and reranked.absolute else {}
-    order, confidence, probability, held = _gate(fused, order, known)
+    seen = _evidence(fused, order[0], known) if order else None
+    order, confidence, probability, held = _gate(fused, order, seen)
     collapsed = diversity.collapse(order, items, recipe.near_duplicate, 4 * recipe.top_k)
     capped = diversity.cap_per_document(collapsed.order, items, recipe.per_document)
     shown = diversity.mmr(capped, final, items, recipe.mmr_lambda, recipe.top_k)[: recipe.top_k]
@@ -123,6 +126,7 @@ def finish(
         collapsed=collapsed.dropped + len(collapsed.order) - len(capped),
         degradations=(*fused.degradations, *degradations),
         leg_weights=fused.scores.weights,
+        evidence=seen,
     )
 
 
@@ -177,7 +181,7 @@ def _factors(item: Item | None, recipe: Recipe, now: datetime | None) -> tuple[f
     return quality, weights.decay(item.time, now, recipe.half_life_days, recipe.decay_floor)
 
 
-def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> gate.Evidence:
+def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> Evidence:
     by_leg = {r.leg: r for r in fused.legs if r.state is LegState.OK}
 
     def raw(leg: Leg) -> float | None:
@@ -186,32 +190,40 @@ def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> ga
             return None
         return result.scores.get(item, result.extra.get(item))
 
-    lexical = by_leg.get(Leg.LEXICAL)
+    lexical, dense = by_leg.get(Leg.LEXICAL), raw(Leg.DENSE)
     weight = lexical.query_weight if lexical is not None else 0.0
     coverage = (raw(Leg.LEXICAL) or 0.0) / weight if weight > 0.0 else 0.0
+    tenth = trust.crowd(by_leg.get(Leg.DENSE))
     text = fused.items[item].text if item in fused.items else ""
-    return gate.Evidence(
-        dense=raw(Leg.DENSE),
+    asked_in, told_in = language.is_chinese(fused.query), language.is_chinese(text)
+    return Evidence(
+        dense=dense,
         coverage=coverage,
         phrase=raw(Leg.PHRASE),
         rerank=rerank_scores.get(item) if text else None,
         length=gate.estimated_tokens(text),
         query_length=gate.estimated_tokens(fused.query),
-        crosses=language.is_chinese(fused.query) != language.is_chinese(text),
+        crosses=asked_in != told_in,
+        chinese=asked_in and told_in,
+        lead=0.0 if dense is None or tenth is None else dense - tenth,
+        held=gate.held(fused.query, text),
     )
 
 
 def _gate(
-    fused: Fused, order: list[str], rerank_scores: Mapping[str, float]
+    fused: Fused, order: list[str], seen: Evidence | None
 ) -> tuple[list[str], Confidence, float, int]:
     """(kept order, confidence, probability of the best, number held back)."""
-    if not order:
+    if seen is None:
         return [], Confidence.NONE, 0.0, 0
     calibration = fused.calibration
     # The first hit decides: it is what the gate was fitted on. Verbatim hits anywhere pass.
-    judged = [_evidence(fused, i, rerank_scores) for i in order[: fused.recipe.top_k]]
-    best = gate.relevance(judged[0], calibration)
-    exact = any(map(gate.is_exact, judged))
+    best = gate.relevance(seen, calibration)
+    verbatim = next((r for r in fused.legs if r.leg is Leg.PHRASE), None)
+    exact = gate.is_exact(seen) or any(
+        verbatim is not None and gate.is_verbatim(verbatim.scores.get(i))
+        for i in order[: fused.recipe.top_k]
+    )
     confidence = gate.confidence(best, exact, calibration)
     if not fused.recipe.gate or confidence is not Confidence.NONE:
         return order, confidence, best, 0

@@ -31,8 +31,14 @@ class FusedScores:
     weights: Mapping[Leg, float]
 
 
-def fuse(legs: Sequence[LegResult], recipe: Recipe, calibration: Calibration) -> FusedScores:
-    """Fuses the legs that answered and have a weight, in the recipe's way."""
+def fuse(
+    legs: Sequence[LegResult], recipe: Recipe, calibration: Calibration, dense_factor: float = 1.0
+) -> FusedScores:
+    """Fuses the legs that answered and have a weight, in the recipe's way.
+
+    `dense_factor`: what the dense weight is multiplied by in this query (`trust.py`); calibrated
+    fusion only, as the other kinds normalise per query anyway.
+    """
     able = {
         r.leg: r for r in legs if r.state is LegState.OK and recipe.weights.get(r.leg, 0.0) > 0.0
     }
@@ -40,7 +46,7 @@ def fuse(legs: Sequence[LegResult], recipe: Recipe, calibration: Calibration) ->
         return _rrf(able, recipe)
     if recipe.fusion is Fusion.MINMAX_MAX:
         return _minmax_max(able, recipe)
-    return _calibrated(able, recipe, calibration)
+    return _calibrated(able, recipe, calibration, dense_factor)
 
 
 def _unit(value: float) -> float:
@@ -72,7 +78,7 @@ def lexical_scale(query_weight: float) -> float:
 
 
 def _calibrated(
-    able: Mapping[Leg, LegResult], recipe: Recipe, calibration: Calibration
+    able: Mapping[Leg, LegResult], recipe: Recipe, calibration: Calibration, dense_factor: float
 ) -> FusedScores:
     calibrated: dict[Leg, Mapping[str, float]] = {}
     weights: dict[Leg, float] = {}
@@ -87,7 +93,7 @@ def _calibrated(
         else:
             votes = {i: _unit(s) for i, s in {**result.extra, **result.scores}.items()}
         calibrated[leg] = votes
-        weights[leg] = recipe.weights[leg]
+        weights[leg] = recipe.weights[leg] * (dense_factor if leg is Leg.DENSE else 1.0)
     total = sum(weights.values())
     scores: dict[str, float] = {}
     for item in {i for votes in calibrated.values() for i in votes}:

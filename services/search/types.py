@@ -133,6 +133,29 @@ class LegVote:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What speaks for one hit, as the gate sees it. None where a leg or the reranker does not know.
+
+    `dense`: raw inner product; `coverage`: BM25 over the score of a perfect match, [0,1];
+    `phrase`: [0,1]; `rerank`: raw late interaction. `length`, `query_length`: estimated tokens.
+    `crosses`: query and text are in different languages; `chinese`: both are Chinese. `lead`: how
+    far the inner product stands above the tenth best of the dense leg (0 where that is not known).
+    `held`: share of the query's terms that the text holds, [0,1].
+    """
+
+    dense: float | None
+    coverage: float | None
+    phrase: float | None
+    rerank: float | None
+    length: float = 0.0
+    query_length: float = 0.0
+    crosses: bool = False
+    chinese: bool = False
+    lead: float = 0.0
+    held: float = 0.0
+
+
+@dataclass(frozen=True)
 class Hit:
     """One result with the whole calculation that led to it."""
 
@@ -165,3 +188,5 @@ class Ranking:
     degradations: Sequence[Degradation] = ()
     leg_weights: Mapping[Leg, float] = field(default_factory=dict)
     """Weight each leg had in this query, after confidence."""
+    evidence: Evidence | None = None
+    """What the gate saw of the first hit, held back or not; None without candidates."""

@@ -279,3 +279,14 @@ def test_s14_three_thousand_candidates_are_compared_in_time() -> None:
     assert time.perf_counter() - begun < 10  # pair by pair it took half a minute
     assert collapsed.dropped == 0
     assert sorted(chosen) == sorted(order)
+
+
+def test_calibration_of_an_earlier_version_keeps_its_anchors() -> None:
+    old = (
+        '{"model_id": "m", "dense_low": 0.1, "dense_high": 0.6, "gate_bias": -4.0, "gate_dense": 6}'
+    )
+    read = Calibration.from_json(old)
+    assert (read.dense_low, read.dense_high) == (0.1, 0.6)
+    assert read.gate == CALIBRATION.gate
+    with pytest.raises(ValueError, match="gate"):
+        Calibration.from_json('{"model_id": "m", "dense_low": 0, "dense_high": 1, "gate": [1]}')
