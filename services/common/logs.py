@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -15,12 +15,14 @@ from services.common.settings import ChassisSettings
 EventDict = MutableMapping[str, Any]
 
 
-def configure(settings: ChassisSettings, service: str) -> None:
-    """Set up logging of this process; lines of libraries that use ``logging`` look the same.
+def configure(settings: ChassisSettings, service: str, stream: TextIO | None = None) -> None:
+    """Set up logging of this process, to standard error if no other ``stream`` is given; lines of
+    libraries that use ``logging`` look the same.
 
-    Our own lines go to standard error directly: through ``logging`` each costs five times as much,
+    Our own lines go to the stream directly: through ``logging`` each costs five times as much,
     and there is one for every call.
     """
+    out = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.log_level]
     shared: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -35,11 +37,11 @@ def configure(settings: ChassisSettings, service: str) -> None:
     )
     structlog.configure(
         processors=[*shared, renderer],
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(out),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -103,12 +103,10 @@ async def test_a1_known_in_turn_two_while_extraction_takes_eight_seconds(
 ) -> None:
     fake_llm.on(None, llm.text("你叫林晓雨。"))
     fake_llm.on(_extraction, llm.as_json(NAME, delay_s=EXTRACTION_S))
-    begun = time.monotonic()
     await _say(chat, "a1", "s1", INTRODUCTION)
     await asyncio.sleep(2.0)
     for session, question in (("s1", "我叫什么名字？"), ("s2", "我最喜欢哪种编程语言？")):
         await _say(chat, "a1", session, question)
-    assert time.monotonic() - begun < EXTRACTION_S
     listed = m.ListFactsRequest(user_id="a1")
     assert not (await tenant_client.memory.ListFacts(listed)).facts  # it is still going on
     same, other = _answers(fake_llm)[1:]

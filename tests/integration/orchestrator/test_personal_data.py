@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from nianlun.memory.v1 import memory_pb2 as m
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
-from services.common import logs
-from services.common.settings import ChassisSettings
 from services.orchestrator.requests import Defaults, turn_input
 from tests.support import fake_llm as llm
 from tests.support.fake_llm import FakeLlm
+from tests.support.logs import logging_to
 from tests.support.requests import new_id
 from tests.support.stack import Stack
 
@@ -31,17 +28,9 @@ NUMBERS = {
 @pytest.fixture
 def everything_logged() -> Iterator[io.StringIO]:
     """What is logged when an operator who looks for a fault has everything logged."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    logs.configure(ChassisSettings(log_level="DEBUG", log_format="json"), "orchestrator")
     written = io.StringIO()
-    (handler,) = root.handlers
-    assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(written)
-    yield written
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with logging_to(written, "orchestrator"):
+        yield written
 
 
 async def test_i07_personal_data_reaches_neither_model_nor_memory_nor_log(

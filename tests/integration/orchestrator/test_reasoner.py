@@ -166,8 +166,8 @@ async def test_a4_a_hang_after_tools_is_answered_from_their_results(
 async def test_a4_a_hang_without_tools_keeps_a_long_text(
     fake_llm: FakeLlm, model: OpenAiModel
 ) -> None:
-    fake_llm.on(None, llm.text(LONG + "尾" * 400, piece_delay_s=0.02))
-    result = await _ask([model], Tools(), Ear(), within=1.5)
+    fake_llm.on(None, llm.text(LONG + "尾" * 4_000, piece_delay_s=0.02))
+    result = await _ask([model], Tools(), Ear(), within=4.0)
     assert result.text is not None
     assert len(result.text) >= 100
     assert result.recovered == "timeout"

@@ -21,8 +21,9 @@ class Terminal:
         self._where = ["--target", stack.target("retriever"), "--key", shelf.client.tenant.key]
 
     async def run(self, *command: str) -> Result:
-        """The command's exit code and output."""
-        return await asyncio.to_thread(CliRunner().invoke, app, [*command, *self._where])
+        """The command's exit code and output, as on a wide terminal: paths stay whole."""
+        runner = CliRunner(env={"COLUMNS": "400"})
+        return await asyncio.to_thread(runner.invoke, app, [*command, *self._where])
 
 
 @pytest.fixture

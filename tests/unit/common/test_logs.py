@@ -1,35 +1,23 @@
 """Logs: one JSON object a line, stamped with the call."""
 
+import io
 import json
 import logging
 
-import pytest
-import structlog
-
 from services.common import context, logs
 from services.common.context import CallContext, Caller
-from services.common.settings import ChassisSettings
+from tests.support.logs import logging_to
 
 
-@pytest.fixture
-def _restored():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
-@pytest.mark.usefixtures("_restored")
-def test_lines_are_json_and_know_the_call(capsys: pytest.CaptureFixture[str]):
-    logs.configure(ChassisSettings(log_level="INFO", log_format="json"), "memory")
+def test_lines_are_json_and_know_the_call() -> None:
+    written = io.StringIO()
     caller = Caller("acme", "k", frozenset({"read"}), "nl_secret")
-    with context.bound(CallContext("nianlun.memory.v1.MemoryService/GetJob", "r1", caller)):
+    call = CallContext("nianlun.memory.v1.MemoryService/GetJob", "r1", caller)
+    with logging_to(written, "memory", "INFO"), context.bound(call):
         logs.get("test").info("rpc", code="OK", ms=1.5)
         logs.get("test").debug("hidden")
         logging.getLogger("library").warning("from %s", "elsewhere")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["rpc", "from elsewhere"]
     for line in lines:
         assert (line["service"], line["tenant"], line["request_id"]) == ("memory", "acme", "r1")
