@@ -13,7 +13,7 @@ from services.search.postings import ENTRY_BYTES
 
 _FETCH: Final = 2_000
 _MANY_TERMS: Final = 64
-_MOST_BYTES: Final = 12_000_000
+_MOST_BYTES: Final = 8_000_000
 
 
 @dataclass(frozen=True)
