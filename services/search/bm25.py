@@ -114,6 +114,15 @@ class RamIndex:
                 out[posting[0]] += posting[1]
         return out
 
+    def held(self, query: str) -> dict[str, float]:
+        """Share of the query's terms that each document holds, (0,1]; no entry for none."""
+        terms = query_terms(query)
+        counts = np.zeros(len(self.ids), np.int64)
+        for term in terms:
+            if (posting := self._postings.get(term)) is not None:
+                counts[posting[0]] += 1
+        return {self.ids[row]: int(counts[row]) / len(terms) for row in np.flatnonzero(counts)}
+
     def document_frequency(self, term: str) -> int:
         """Number of documents that hold the term."""
         posting = self._postings.get(term)

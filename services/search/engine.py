@@ -98,7 +98,7 @@ def finish(
     rerank_scores = reranked.scores if reranked is not None else {}
     # The gate was fitted on late interaction; a reranker of another scale says nothing to it.
     known = rerank_scores if reranked is not None and reranked.absolute else {}
-    seen = _evidence(fused, order[0], known) if order else None
+    seen = evidence(fused, order[0], known) if order else None
     order, confidence, probability, held = _gate(fused, order, seen)
     collapsed = diversity.collapse(order, items, recipe.near_duplicate, 4 * recipe.top_k)
     capped = diversity.cap_per_document(collapsed.order, items, recipe.per_document)
@@ -181,7 +181,11 @@ def _factors(item: Item | None, recipe: Recipe, now: datetime | None) -> tuple[f
     return quality, weights.decay(item.time, now, recipe.half_life_days, recipe.decay_floor)
 
 
-def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> Evidence:
+def evidence(
+    fused: Fused, item: str, rerank_scores: Mapping[str, float], held: float | None = None
+) -> Evidence:
+    """What speaks for one candidate, as the gate sees it. `rerank_scores` are raw; `held` saves
+    tokenising the item's text where an index knows the share of the query's terms in it."""
     by_leg = {r.leg: r for r in fused.legs if r.state is LegState.OK}
 
     def raw(leg: Leg) -> float | None:
@@ -206,7 +210,7 @@ def _evidence(fused: Fused, item: str, rerank_scores: Mapping[str, float]) -> Ev
         crosses=asked_in != told_in,
         chinese=asked_in and told_in,
         lead=0.0 if dense is None or tenth is None else dense - tenth,
-        held=gate.held(fused.query, text),
+        held=gate.held(fused.query, text) if held is None else held,
     )
 
 

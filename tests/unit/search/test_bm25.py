@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.search import gate
 from services.search.bm25 import RamIndex, idf, query_weight, reference_scores
 from services.search.cache import RamIndexCache
 from services.search.postings import Query, TermPostings, common, merge, pack, unpack
@@ -107,6 +108,14 @@ def test_the_top_of_a_large_scope_equals_the_formula() -> None:
 def test_common_items_are_counted(left: set[int], right: set[int]) -> None:
     rows = [np.asarray(sorted(s), np.uint32) for s in (left, right)]
     assert common(rows[0], rows[1]) == len(left & right)
+
+
+def test_the_share_of_terms_held_is_that_of_the_texts() -> None:
+    texts = {"a": "盐和冰的实验 salt", "b": "ice and salt", "c": "", "d": "没有关系的句子"}
+    index = RamIndex.of_texts(texts.items())
+    for query in ("冰 salt", "salt", "unknown words", "...", ""):
+        held = index.held(query)
+        assert held == {i: h for i, t in texts.items() if (h := gate.held(query, t)) > 0}
 
 
 def test_idf_is_positive_where_rank_bm25_is_not() -> None:
