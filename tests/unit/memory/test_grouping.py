@@ -77,17 +77,20 @@ def _writer(db: FakeDatabase) -> TurnWriter:
 async def test_those_who_wait_behind_a_group_that_broke_are_written() -> None:
     db = FakeDatabase()
     gate = asyncio.Event()
+    on_their_way: asyncio.Queue[list[str]] = asyncio.Queue()
 
     async def before(ids: list[str], wait: bool) -> None:
         if ids[0].startswith("broken"):
+            on_their_way.put_nowait(ids)
             await gate.wait()
             raise UnicodeEncodeError("utf-8", "x", 0, 1, "a fault nobody foresaw")
 
     db.before = before
     writer = _writer(db)
-    broken = [_append(writer, f"broken{n}", f"u{n}") for n in range(2)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    broken = []
+    for n in range(2):
+        broken.append(_append(writer, f"broken{n}"))
+        assert await on_their_way.get() == [f"broken{n}"]
     behind = [_append(writer, f"good{n}", f"v{n}") for n in range(3)]
     await asyncio.sleep(0)
     gate.set()
