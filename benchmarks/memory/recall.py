@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from benchmarks.memory.report import Report
+from benchmarks.report import Report
 from benchmarks.search import sets, vectors
 from benchmarks.search.sets import LabelledSet, Query, Row
 from services.memory import recall
@@ -94,11 +94,11 @@ def run(report: Report) -> None:
         ]
         for k, limit in zip((5, 10), BASELINES[info.name], strict=True):
             name = f"recall_{info.name}_at_{k}"
-            report.figure(name, share(ranked, k), limit, higher_is_better=True)
+            report.figure(name, share(ranked, k), limit)
         dates = _apart(info.name, ranked, lambda c: c == _DATE_CATEGORY)
         if dates:
             figure = share(dates, 10)
-            report.figure(f"recall_{info.name}_dates_at_10", figure, None, higher_is_better=True)
+            report.figure(f"recall_{info.name}_dates_at_10", figure)
         report.details[f"recall_{info.name}"] = {"queries": len(ranked), "dates": len(dates)}
 
 
