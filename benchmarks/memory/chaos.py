@@ -1,6 +1,5 @@
-"""Fault run: turns from 8 callers that retry with the same request_id, while worker, memory
-service and
-PostgreSQL are killed (SIGKILL) at random.
+"""Fault run: turns from 8 callers that retry with the same request_id, while worker, memory service
+and PostgreSQL are killed (SIGKILL) at random.
 
 Afterwards: every acknowledged turn is there once, each was digested once, the queue drains,
 nothing is stuck.

@@ -1,11 +1,9 @@
 """Recall of evidence on the conversation sets, through memory's own ranking of turns.
 
-Every conversation or user is one scope; its rows are turns with their terms and the default
-model's vectors.
-Tuned on the `dev` parts, reported on `test`; limits are the best plain method on the same
-queries. Questions
-that ask for a date stand apart too. Late interaction
-over the compressed token vectors takes part, as in the service.
+Every conversation or user is one scope; its rows are turns with their terms and the default model's
+vectors. Tuned on the `dev` parts, reported on `test`; limits are the best plain method on the same
+queries. Questions that ask for a date stand apart too. Late interaction over the compressed token
+vectors takes part, as in the service.
 """
 
 from __future__ import annotations
