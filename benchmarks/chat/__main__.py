@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -11,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chat import measure
-from benchmarks.embed.report import plot
-from benchmarks.memory.report import RESULTS, machine, versions
+from benchmarks.report import QUICK, Report
 from nianlun import AsyncClient
 from nianlun.operations import knowledge
 from services.local.home import Home
 from services.local.stack import REPOSITORY, launch
 from tests.support.fake_llm import FakeLlm
 
-QUICK = os.environ.get("QUICK") == "1"
 COLLECTION = "bench"
 STREAMS = 50
 QUESTIONS = (
@@ -68,48 +65,16 @@ async def _measure(targets: dict[str, str], key: str, fake: FakeLlm) -> dict[str
     }
 
 
-def _figures(found: dict[str, Any]) -> list[dict[str, Any]]:
-    wanted = (
-        ("overhead_p50_ms", 25.0, False),
-        ("first_token_p50_ms", 5.0, False),
-        ("stream_gap_max_ms", 1_000.0, False),
-        ("tokens_saved_ratio", 14.0, True),
-    )
-    return [
-        {
-            "name": name,
-            "value": found[name],
-            "limit": limit,
-            "higher_is_better": higher,
-            "ok": found[name] >= limit if higher else found[name] <= limit,
-        }
-        for name, limit, higher in wanted
-    ]
-
-
-def _write(found: dict[str, Any], figures: list[dict[str, Any]]) -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    body = {
-        "name": "chat",
-        "command": "python -m benchmarks.chat",
-        "quick": QUICK,
-        "machine": machine(),
-        "versions": versions(),
-        "figures": figures,
-        "details": found,
-    }
-    text = json.dumps(body, ensure_ascii=False, indent=1, default=str)
-    (RESULTS / "chat.json").write_text(text + "\n", encoding="utf-8")
-    (RESULTS / "chat.svg").write_text(plot(_charts(found)), encoding="utf-8")
-    lines = ["# chat", "", "| figure | value | limit | |", "|---|---|---|---|"]
-    lines += [
-        f"| {one['name']} | {one['value']:.4g} | {one['limit']:g} | {_mark(one)} |"
-        for one in figures
-    ]
-    lines += ["", "![bars](chat.svg)", ""]
-    lines += [*(f"- {name}: {value:.5g}" for name, value in found.items())]
-    lines += ["", f"Machine: {body['machine']}", "", f"Versions: {body['versions']}", ""]
-    (RESULTS / "chat.md").write_text("\n".join(lines), encoding="utf-8")
+def _write(found: dict[str, Any]) -> None:
+    report = Report("chat", "benchmarks.chat")
+    report.figure("overhead_p50_ms", found["overhead_p50_ms"], 25.0, higher=False)
+    report.figure("first_token_p50_ms", found["first_token_p50_ms"], 5.0, higher=False)
+    report.figure("stream_gap_max_ms", found["stream_gap_max_ms"], 1_000.0, higher=False)
+    report.figure("tokens_saved_ratio", found["tokens_saved_ratio"], 14.0)
+    report.details |= found
+    report.charts += _charts(found)
+    report.text += [f"- {name}: {value:.5g}" for name, value in found.items()]
+    report.write()
 
 
 def _charts(found: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
@@ -142,10 +107,6 @@ def _charts(found: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
     ]
 
 
-def _mark(figure: dict[str, Any]) -> str:
-    return "ok" if figure["ok"] else "short"
-
-
 def main() -> int:
     """Start a stack with a scripted model, measure, write results; 0 also when one is short."""
     fake = FakeLlm()
@@ -159,10 +120,7 @@ def main() -> int:
             found = asyncio.run(_measure(stack.info.targets, stack.info.key, fake))
     finally:
         fake.stop()
-    figures = _figures(found)
-    _write(found, figures)
-    for one in figures:
-        print(f"figure {one['name']} {one['value']:.4g} {one['limit']:g} {_mark(one)}")
+    _write(found)
     return 0
 
 

@@ -11,7 +11,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from benchmarks.embed import parts
-from benchmarks.embed.report import Report, line
+from benchmarks.report import Report, command_line
 
 PARTS = {
     "default_model": parts.default_model,
@@ -27,7 +27,8 @@ PARTS = {
 def main() -> int:
     """Run the parts; exit code 0 even when a figure is short, so that all of them are shown."""
     wanted = sys.argv[1:] or list(PARTS)
-    report = Report("embed" if wanted == list(PARTS) else "embed-" + "-".join(wanted))
+    name = "embed" if wanted == list(PARTS) else "embed-" + "-".join(wanted)
+    report = Report(name, command_line("benchmarks.embed"))
     for name in wanted:
         print(f"== {name}", flush=True)
         began = time.perf_counter()
@@ -37,7 +38,7 @@ def main() -> int:
         report.write()
     print("== figures")
     for item in report.figures:
-        print(line(item))
+        print(item)
     return 0
 
 

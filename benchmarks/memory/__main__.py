@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks.memory import injection, recall, speed, updates
-from benchmarks.memory.report import Report
+from benchmarks.memory import injection, plot, recall, speed, updates
+from benchmarks.report import Report, command_line
 
 PARTS: dict[str, Callable[[Report], None]] = {
     "injection": injection.run,
@@ -20,18 +20,17 @@ PARTS: dict[str, Callable[[Report], None]] = {
 def main() -> int:
     """Run the parts; exit code 0 even when a figure is short, so that all of them are shown."""
     wanted = sys.argv[1:] or list(PARTS)
-    report = Report("memory" if wanted == list(PARTS) else "memory-" + "-".join(wanted))
+    name = "memory" if wanted == list(PARTS) else "memory-" + "-".join(wanted)
+    report = Report(name, command_line("benchmarks.memory"))
     for name in wanted:
         print(f"== {name}", flush=True)
         started = time.perf_counter()
         PARTS[name](report)
         report.details[f"{name}_s"] = round(time.perf_counter() - started, 1)
-    report.write()
+    report.write(plot.bars(report.figures))
     print("== figures")
     for item in report.figures:
-        limit = "-" if item["limit"] is None else f"{item['limit']:g}"
-        mark = "ok" if item["ok"] else "short"
-        print(f"figure {item['name']} {item['value']:.4g} {limit} {mark}")
+        print(item)
     return 0
 
 

@@ -1,6 +1,5 @@
-"""Fault run: turns from 8 callers that retry with the same request_id, while worker, memory
-service and
-PostgreSQL are killed (SIGKILL) at random.
+"""Fault run: turns from 8 callers that retry with the same request_id, while worker, memory service
+and PostgreSQL are killed (SIGKILL) at random.
 
 Afterwards: every acknowledged turn is there once, each was digested once, the queue drains,
 nothing is stuck.
@@ -21,8 +20,8 @@ import grpc
 import grpc.aio
 import psycopg
 
-from benchmarks.memory.report import Report
 from benchmarks.memory.rig import Rig, rig
+from benchmarks.report import Report
 from nianlun.memory.v1 import memory_pb2 as pb
 from nianlun.memory.v1 import memory_pb2_grpc
 
@@ -144,7 +143,7 @@ def _check(bench: Rig, log: Log, report: Report) -> None:
         ("chaos_jobs_failed", failed[0]),
     )
     for name, value in figures:
-        report.figure(name, value, 0.0, higher_is_better=False)
+        report.figure(name, value, 0.0, higher=False)
     report.details["chaos"] = {
         "turns": len(stored), "acknowledged": len(acknowledged), "retries": log.retries,
         "kills": log.kills,
@@ -167,7 +166,7 @@ def run(report: Report) -> None:
         asyncio.run(_storm(bench, log, turns, each))
         report.details["storm_s"] = round(time.perf_counter() - started, 1)
         drained = _drained(bench, 240)
-        report.figure("chaos_drained", float(drained), 1.0, higher_is_better=True)
+        report.figure("chaos_drained", float(drained), 1.0)
         _check(bench, log, report)
         if not drained:
             for name in ("memory", "worker"):
@@ -176,10 +175,10 @@ def run(report: Report) -> None:
 
 def main() -> int:
     """Run alone; exit code 1 when something was lost, doubled or stuck."""
-    report = Report("chaos-memory")
+    report = Report("chaos-memory", "benchmarks.chaos_memory")
     run(report)
     report.write()
-    return 0 if all(item["ok"] for item in report.figures) else 1
+    return 0 if report.ok else 1
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import psycopg
 
-from benchmarks.memory.report import Report
 from benchmarks.memory.rig import ROOT
+from benchmarks.report import Report
 from services.local.postgres import EmbeddedPostgres
 
 VENV: Final = ROOT / ".venv-peers-memory"
@@ -46,7 +46,7 @@ def run(
         for key in ("add_per_s", "add_p95_ms", "search_p50_ms", "search_p95_ms"):
             if key in found:
                 higher = key == "add_per_s"
-                report.figure(f"peer_{name}_{key}", found[key], None, higher_is_better=higher)
+                report.figure(f"peer_{name}_{key}", found[key], higher=higher)
 
 
 def _run(python: Path, task: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
+
+from benchmarks.report import Figure
 
 _GROUPS: Final = (
     ("Recall of evidence", ("recall_",)),
@@ -19,15 +21,15 @@ _LEFT: Final = 250
 _WIDTH: Final = 380
 
 
-def bars(figures: Sequence[Mapping[str, Any]]) -> str | None:
+def bars(figures: Sequence[Figure]) -> str | None:
     """The chart, None where no figure belongs to a group."""
     parts: list[str] = []
     y = 10
     for title, prefixes in _GROUPS:
-        group = [f for f in figures if f["name"].startswith(prefixes) and f["value"] == f["value"]]
+        group = [f for f in figures if f.name.startswith(prefixes) and f.value == f.value]
         if not group:
             continue
-        top = max(max(f["value"], f["limit"] or 0.0) for f in group) or 1.0
+        top = max(max(f.value, f.limit or 0.0) for f in group) or 1.0
         parts.append(f'<text x="0" y="{y + 14}" font-weight="bold">{escape(title)}</text>')
         y += 24
         for figure in group:
@@ -44,15 +46,15 @@ def bars(figures: Sequence[Mapping[str, Any]]) -> str | None:
     )
 
 
-def _bar(figure: Mapping[str, Any], y: int, top: float) -> list[str]:
-    width = _WIDTH * figure["value"] / top
-    colour = "#4a7" if figure["ok"] else "#c64"
+def _bar(figure: Figure, y: int, top: float) -> list[str]:
+    width = _WIDTH * figure.value / top
+    colour = "#4a7" if figure.ok else "#c64"
     out = [
-        f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(figure["name"])}</text>',
+        f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(figure.name)}</text>',
         f'<rect x="{_LEFT}" y="{y + 3}" width="{width:.1f}" height="13" fill="{colour}"/>',
-        f'<text x="{_LEFT + width + 5:.1f}" y="{y + 13}">{figure["value"]:.4g}</text>',
+        f'<text x="{_LEFT + width + 5:.1f}" y="{y + 13}">{figure.value:.4g}</text>',
     ]
-    if figure["limit"]:
-        x = _LEFT + _WIDTH * figure["limit"] / top
+    if figure.limit:
+        x = _LEFT + _WIDTH * figure.limit / top
         out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 18}" stroke="#333"/>')
     return out

@@ -1,11 +1,9 @@
 """Recall of evidence on the conversation sets, through memory's own ranking of turns.
 
-Every conversation or user is one scope; its rows are turns with their terms and the default
-model's vectors.
-Tuned on the `dev` parts, reported on `test`; limits are the best plain method on the same
-queries. Questions
-that ask for a date stand apart too. Late interaction
-over the compressed token vectors takes part, as in the service.
+Every conversation or user is one scope; its rows are turns with their terms and the default model's
+vectors. Tuned on the `dev` parts, reported on `test`; limits are the best plain method on the same
+queries. Questions that ask for a date stand apart too. Late interaction over the compressed token
+vectors takes part, as in the service.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from benchmarks.memory.report import Report
+from benchmarks.report import Report
 from benchmarks.search import sets, vectors
 from benchmarks.search.sets import LabelledSet, Query, Row
 from services.memory import recall
@@ -94,11 +92,11 @@ def run(report: Report) -> None:
         ]
         for k, limit in zip((5, 10), BASELINES[info.name], strict=True):
             name = f"recall_{info.name}_at_{k}"
-            report.figure(name, share(ranked, k), limit, higher_is_better=True)
+            report.figure(name, share(ranked, k), limit)
         dates = _apart(info.name, ranked, lambda c: c == _DATE_CATEGORY)
         if dates:
             figure = share(dates, 10)
-            report.figure(f"recall_{info.name}_dates_at_10", figure, None, higher_is_better=True)
+            report.figure(f"recall_{info.name}_dates_at_10", figure)
         report.details[f"recall_{info.name}"] = {"queries": len(ranked), "dates": len(dates)}
 
 

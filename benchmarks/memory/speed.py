@@ -19,8 +19,8 @@ import psycopg
 
 from benchmarks.memory import ceiling, peers
 from benchmarks.memory.hashing import hashed_vector
-from benchmarks.memory.report import Report
 from benchmarks.memory.rig import Rig, rig
+from benchmarks.report import Report
 from nianlun.memory.v1 import memory_pb2 as pb
 from nianlun.memory.v1 import memory_pb2_grpc
 from services.search import TOK_VERSION, tokenize
@@ -166,8 +166,8 @@ async def _appends(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -
     latencies, seconds = await _callers(CALLERS, work[200:], append)
     spent = {name: used - before[name] for name, used in _cpu(bench).items()}
     rate = len(latencies) / seconds
-    report.figure("append_p95_ms", percentile(latencies, 95), 15.0, higher_is_better=False)
-    report.figure("append_per_s", rate, 1_500.0, higher_is_better=True)
+    report.figure("append_p95_ms", percentile(latencies, 95), 15.0, higher=False)
+    report.figure("append_per_s", rate, 1_500.0)
     report.details["append_ms"] = {f"p{p}": percentile(latencies, p) for p in (50, 95, 99)}
     report.details["append_cpu_us"] = {n: s / len(latencies) * 1e6 for n, s in spent.items()}
     bare_rate, bare_p95 = await _bare(
@@ -175,7 +175,7 @@ async def _appends(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -
     )
     report.details["bare_grpc"] = {"per_s": bare_rate, "p95_ms": bare_p95}
     # The same request, callers and machine; the server parses it, answers, and stores nothing.
-    report.figure("append_vs_bare_grpc", rate / bare_rate, None, higher_is_better=True)
+    report.figure("append_vs_bare_grpc", rate / bare_rate)
 
 
 def _cpu(bench: Rig) -> dict[str, float]:
@@ -240,8 +240,8 @@ async def _loads(bench: Rig, report: Report, wanted: Size, stubs: list[Any]) -> 
     # One caller: the two lists stand in the same order. Embedding is apart.
     latencies = [t - e for t, e in zip(latencies, steps["embed_query"], strict=True)]
     report.details["load_steps_ms"] = {s: percentile(v, 50) for s, v in steps.items()}
-    report.figure("load_p50_ms", percentile(latencies, 50), 8.0, higher_is_better=False)
-    report.figure("load_p95_ms", percentile(latencies, 95), 20.0, higher_is_better=False)
+    report.figure("load_p50_ms", percentile(latencies, 50), 8.0, higher=False)
+    report.figure("load_p95_ms", percentile(latencies, 95), 20.0, higher=False)
     busy, busy_seconds = await _callers(8, work, load)
     report.details["load_ms"] = {
         "cold_p50": percentile(cold, 50),
@@ -266,8 +266,8 @@ async def _searches(bench: Rig, report: Report, wanted: Size, stub: Any) -> None
         await stub.SearchEpisodes(request, metadata=bench.metadata)
 
     latencies, _ = await _callers(1, work, search)
-    report.figure("search_p50_ms", percentile(latencies, 50), None, higher_is_better=False)
-    report.figure("search_p95_ms", percentile(latencies, 95), None, higher_is_better=False)
+    report.figure("search_p50_ms", percentile(latencies, 50), higher=False)
+    report.figure("search_p95_ms", percentile(latencies, 95), higher=False)
 
 
 async def _visibility(bench: Rig, report: Report, wanted: Size, stub: Any) -> None:
@@ -279,7 +279,7 @@ async def _visibility(bench: Rig, report: Report, wanted: Size, stub: Any) -> No
         request = pb.LoadMemoryRequest(user_id=user, query="暗号")
         found = await stub.LoadMemory(request, metadata=bench.metadata)
         missed += f"word{number}" not in found.rendered
-    report.figure("fresh_missed", missed, 0.0, higher_is_better=False)
+    report.figure("fresh_missed", missed, 0.0, higher=False)
     _fresh_queue(bench)
     waits = []
     for number in range(wanted.digests):
@@ -294,7 +294,7 @@ async def _visibility(bench: Rig, report: Report, wanted: Size, stub: Any) -> No
                 break
             await asyncio.sleep(0.005)
         waits.append((time.perf_counter() - started) * 1000)
-    report.figure("digested_p95_ms", percentile(waits, 95), None, higher_is_better=False)
+    report.figure("digested_p95_ms", percentile(waits, 95), higher=False)
 
 
 def _fresh_queue(bench: Rig) -> None:

@@ -22,8 +22,8 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from benchmarks.memory.report import Report
 from benchmarks.memory.rig import Rig, rig
+from benchmarks.report import Report
 from services.common import errors
 from services.common.db import Database
 from services.common.jobs import Jobs
@@ -307,10 +307,8 @@ async def _one(deps: Deps, report: Report, name: str, language: str, count: int)
                 "wanted": sorted(case.now), "got": now[:4], "then": case.then_value, "before": before[:4],
             })  # fmt: skip
     limit = 0.97 if name == "scripted" else None
-    report.figure(
-        f"update_{name}_{language}_first", first / len(told), limit, higher_is_better=True
-    )
-    report.figure(f"update_{name}_{language}_as_of", then / len(told), limit, higher_is_better=True)
+    report.figure(f"update_{name}_{language}_first", first / len(told), limit)
+    report.figure(f"update_{name}_{language}_as_of", then / len(told), limit)
     report.details[f"updates_{name}_{language}"] = {"questions": len(told), "wrong": wrong}
 
 

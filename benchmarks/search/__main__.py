@@ -6,20 +6,15 @@ PARTS=speed runs one half. The first run embeds all sets (minutes); vectors are 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import Any
 
+from benchmarks.report import QUICK, Report
 from benchmarks.search import chunking, offtopic, quality, sets, spans, vectors
 from benchmarks.search.quality import SetResult
-from benchmarks.search.speed_report import RESULTS, machine
 
-QUICK = bool(os.environ.get("QUICK"))
 PARTS = os.environ.get("PARTS", "quality,speed").split(",")
 _QUICK_QUERIES = 60
 _QUICK_GATE = 15
@@ -43,38 +38,24 @@ def run_quality() -> int:
     chunks = [chunking.measure(n, embedder, _CHUNK_QUESTIONS) for n in long_ones]
     # Embedding 1.4 million characters takes minutes; later runs find the vectors.
     found = spans.measure(embedder, "test", _QUICK_QUERIES if QUICK else 0)
-    figures = [
-        *quality.figures(results), *offtopic.figures(gate), *chunking.figures(chunks),
-        *spans.figures(found),
-    ]  # fmt: skip
-    document: dict[str, Any] = {
-        "name": "search",
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "quick": QUICK,
-        "command": f"{'QUICK=1 ' if QUICK else ''}PARTS=quality python -m benchmarks.search",
-        "machine": machine(),
-        "versions": {p: version(p) for p in ("numpy", "openvino", "rank-bm25", "rjieba")},
-        "figures": [
-            {"name": n, "value": v, "limit": limit, "ok": ok} for n, v, limit, ok in figures
-        ],
+    report = Report("search", "benchmarks.search")
+    report.add(quality.figures(results))
+    report.add(offtopic.figures(gate))
+    report.add(chunking.figures(chunks))
+    report.add(spans.figures(found))
+    report.details |= {
         "sets": quality.as_json(results),
         "chunks": chunking.as_json(chunks),
         "spans": spans.as_json(found),
         "gate": {"none_elsewhere": dict(gate.pairs), "refused_at_home": dict(gate.refused)},
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "search.json").write_text(json.dumps(document, indent=1))
-    lines = [
-        "# Search quality", "",
-        f"{document['time']}; test halves{', a sample' if QUICK else ''}; one setting a recipe.",
-        "", *quality.table(results), "", "## Gate", "", *offtopic.table(gate), "",
-        "## Chunks", "", *spans.table(found), "",
+    report.text += [
+        f"Test halves{', a sample' if QUICK else ''}; one setting a recipe.", "",
+        *quality.table(results), "", "## Gate", "", *offtopic.table(gate), "", "## Chunks", "",
+        *spans.table(found),
     ]  # fmt: skip
-    (RESULTS / "search.md").write_text("\n".join(lines))
-    (RESULTS / "search.svg").write_text(_plot(results))
-    for name, value, limit, ok in figures:
-        print(f"figure {name} {value:.3f} {limit} {'ok' if ok else 'short'}")
-    return 0 if all(ok for *_, ok in figures) else 1
+    report.write(_plot(results))
+    return 0 if report.ok else 1
 
 
 def _plot(results: Sequence[SetResult]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.report import Figure
 from benchmarks.search.runner import Runner
 from services.search.types import Confidence
 
@@ -60,12 +61,12 @@ def measure(runners: Mapping[str, Runner], most: int) -> GateResult:
     return GateResult(pairs, refused)
 
 
-def figures(result: GateResult) -> list[tuple[str, float, str, bool]]:
+def figures(result: GateResult) -> list[Figure]:
     """(name, value, limit, met)."""
     none, refused = result.none_elsewhere, result.refused_at_home
     return [
-        ("offtopic_none_share", none, f">={NONE_AT_LEAST:g}", none >= NONE_AT_LEAST),
-        ("intopic_refused_share", refused, f"<={REFUSED_AT_MOST:g}", refused <= REFUSED_AT_MOST),
+        Figure("offtopic_none_share", none, NONE_AT_LEAST),
+        Figure("intopic_refused_share", refused, REFUSED_AT_MOST, higher=False),
     ]
 
 

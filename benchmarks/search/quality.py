@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.report import Figure
 from benchmarks.search import metrics, sets, vectors
 from benchmarks.search.metrics import Metrics
 from benchmarks.search.runner import Runner
@@ -64,14 +65,13 @@ def measure(runner: Runner, part: str, most: int) -> SetResult:
     )
 
 
-def figures(results: list[SetResult]) -> list[tuple[str, float, str, bool]]:
+def figures(results: list[SetResult]) -> list[Figure]:
     """(name, value, limit, met) of what the recipes have to reach."""
     mean_gain = sum(r.gain for r in results) / len(results)
-    out = [("quality_mean_gain_points", mean_gain, f">={MEAN_GAIN:g}", mean_gain >= MEAN_GAIN)]
+    out = [Figure("quality_mean_gain_points", mean_gain, MEAN_GAIN)]
     for result in results:
         limit = HARD_GAIN if result.name in HARD else WORST
-        name = f"quality_gain_{result.name}_points"
-        out.append((name, result.gain, f">={limit:g}", result.gain >= limit))
+        out.append(Figure(f"quality_gain_{result.name}_points", result.gain, limit))
     return out
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.report import Figure
 from benchmarks.search import sets
 from benchmarks.search.runner import Runner
 from benchmarks.search.sets import LabelledSet, Query, Row, SetInfo
@@ -128,10 +129,10 @@ def measure(embedder: Embedder, part: str, most: int) -> SpanResult:
     return SpanResult(len(sample), len(pieces), found, precision)
 
 
-def figures(result: SpanResult) -> list[tuple[str, float, str, bool]]:
+def figures(result: SpanResult) -> list[Figure]:
     """(name, value, limit, met)."""
     return [
-        (f"chunk_evidence_{NAME}_{n * _CHARACTERS}", share, f">{BASELINE[n]}", share > BASELINE[n])
+        Figure(f"chunk_evidence_{NAME}_{n * _CHARACTERS}", share, BASELINE[n], above=True)
         for n, share in result.found.items()
     ]
 

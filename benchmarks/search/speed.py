@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.report import QUICK
 from benchmarks.search import speed_data, speed_peers, speed_report, speed_server
 from benchmarks.search.speed_data import Corpus, Question
 from benchmarks.search.speed_server import Bench
@@ -228,11 +229,10 @@ async def run(*, quick: bool, sizes: Sequence[int]) -> dict[str, Any]:
 
 def main() -> int:
     """Runs, writes, prints one line per figure; exit code 1 where one is short."""
-    quick = os.environ.get("QUICK") == "1"
-    default = "1000,10000,50000" if quick else "1000,10000,50000,100000,1000000"
+    default = "1000,10000,50000" if QUICK else "1000,10000,50000,100000,1000000"
     sizes = [int(n) for n in os.environ.get("SIZES", default).split(",")]
-    results = asyncio.run(run(quick=quick, sizes=sizes))
-    return speed_report.write(results, quick=quick)
+    results = asyncio.run(run(quick=QUICK, sizes=sizes))
+    return speed_report.write(results)
 
 
 if __name__ == "__main__":

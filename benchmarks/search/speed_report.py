@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import psutil
+from benchmarks.report import Figure, Report
 
-RESULTS = Path("benchmarks/results")
 NAME = "search-speed"
 _COLOURS = ("#0b6e4f", "#c84c09", "#3d5a80", "#8d6a9f", "#6b705c")
 
 
-def figures(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
-    """(name, value, limit, ok) of every figure that was measured."""
-    out: list[tuple[str, float, str, bool]] = []
+def figures(results: dict[str, Any]) -> list[Figure]:
+    """Every figure that was measured."""
+    out: list[Figure] = []
 
-    def add(name: str, value: float, limit: float | None, *, most: bool = True) -> None:
-        if limit is None:
-            out.append((name, value, "-", True))
-        else:
-            ok = value <= limit if most else value >= limit
-            out.append((name, value, f"{'<=' if most else '>='}{limit:g}", ok))
+    def most(name: str, value: float, limit: float | None = None) -> None:
+        out.append(Figure(name, value, limit, higher=False))
 
     for one in results["one_scope"]:
         size = one["size"]
         best = one.get("hnsw") or one["exact"]
-        add(f"search_p50_ms_{size}", best["search"]["p50"], None)
-        add(f"search_p95_ms_{size}", best["search"]["p95"], None)
-        add(f"lexical_p50_ms_{size}", best["lexical"]["p50"], 3.0 if size == 50_000 else None)
+        most(f"search_p50_ms_{size}", best["search"]["p50"])
+        most(f"search_p95_ms_{size}", best["search"]["p95"])
+        most(f"lexical_p50_ms_{size}", best["lexical"]["p50"], 3.0 if size == 50_000 else None)
         limit = {10_000: 5.0, 1_000_000: 10.0}.get(size)
-        add(f"dense_p50_ms_{size}", best["dense_alone"]["p50"], limit)
-        add(f"dense_recall20_{size}", best["recall20"], 0.98, most=False)
-        add(f"lexical_log_20kb_ms_{size}", one["log_query_ms"], 200.0)
-        add(f"index_mb_{size}", _bytes(one) / 2**20, None)
-        add(f"retriever_memory_mb_{size}", one["memory_mb"]["retriever"], None)
+        most(f"dense_p50_ms_{size}", best["dense_alone"]["p50"], limit)
+        out.append(Figure(f"dense_recall20_{size}", best["recall20"], 0.98))
+        most(f"lexical_log_20kb_ms_{size}", one["log_query_ms"], 200.0)
+        most(f"index_mb_{size}", _bytes(one) / 2**20)
+        most(f"retriever_memory_mb_{size}", one["memory_mb"]["retriever"])
     for one in results["many_scopes"]:
         for part in ("p50", "p95"):
             name = f"search_{part}_ms_{one['scopes']}_scopes_{one['size']}"
-            add(name, one["search"][part], None)
-    add("ingestion_chunks_per_s", results["ingestion"]["rate"], None)
+            most(name, one["search"][part])
+    out.append(Figure("ingestion_chunks_per_s", results["ingestion"]["rate"]))
     return out
 
 
@@ -54,53 +44,21 @@ def _bytes(one: dict[str, Any]) -> int:
     return sum(size for name, size in one["bytes"].items() if name != "hnsw")
 
 
-def write(results: dict[str, Any], *, quick: bool) -> int:
+def write(results: dict[str, Any]) -> int:
     """Writes the files, prints the figures; 1 where one is short."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    found = figures(results)
-    document = {
-        "name": NAME,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "quick": quick,
-        "command": f"{'QUICK=1 ' if quick else ''}python -m benchmarks.search.speed",
-        "machine": machine(),
-        "versions": {
-            p: version(p) for p in ("numpy", "psycopg", "pgvector", "rank-bm25", "grpcio")
-        },
-        "figures": [{"name": n, "value": v, "limit": limit, "ok": ok} for n, v, limit, ok in found],
-        "results": results,
-    }
-    (RESULTS / f"{NAME}.json").write_text(json.dumps(document, indent=1, default=float))
-    (RESULTS / f"{NAME}.md").write_text(_markdown(document, results))
-    (RESULTS / f"{NAME}.svg").write_text(_growth(results["one_scope"]))
-    for name, value, limit, ok in found:
-        print(f"figure {name} {value:.3f} {limit} {'ok' if ok else 'short'}")
-    return 0 if all(ok for *_, ok in found) else 1
+    report = Report(NAME, "benchmarks.search.speed")
+    report.add(figures(results))
+    report.details |= results
+    report.text += _text(results)
+    report.write(_growth(results["one_scope"]))
+    return 0 if report.ok else 1
 
 
-def machine() -> dict[str, Any]:
-    """What it ran on."""
-    return {
-        "cpus": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
-        "load": [round(x, 1) for x in os.getloadavg()],
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _markdown(document: dict[str, Any], results: dict[str, Any]) -> str:
-    machine_ = document["machine"]
+def _text(results: dict[str, Any]) -> list[str]:
     lines = [
-        "# Speed of the retriever",
-        "",
         (
-            f"{document['time']}, {machine_['cpus']} CPUs, load {machine_['load'][0]};"
-            f" PostgreSQL with {results['postgres']['shared_buffers']} of cache."
-        ),
-        (
-            "Milliseconds; the question's embedding apart. Memory: the retriever's process, and"
-            " all of PostgreSQL's."
+            f"PostgreSQL with {results['postgres']['shared_buffers']} of cache. Milliseconds; the"
+            " question's embedding apart. Memory: the retriever's process, and all of PostgreSQL's."
         ),
         "",
         (
@@ -140,14 +98,11 @@ def _markdown(document: dict[str, Any], results: dict[str, Any]) -> str:
         for o in results["many_scopes"]
     ]
     done = results["ingestion"]
-    lines += ["", f"Ingestion without embedding: {done['rate']:.0f} chunks/s.", ""]
-    return "\n".join(lines)
+    return [*lines, "", f"Ingestion without embedding: {done['rate']:.0f} chunks/s."]
 
 
 def _growth(rows: Sequence[dict[str, Any]]) -> str:
     """Cost of a query against corpus size, both logarithmic."""
-    import math
-
     series: dict[str, list[tuple[float, float]]] = {}
     for one in rows:
         best = one.get("hnsw") or one["exact"]

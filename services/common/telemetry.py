@@ -2,8 +2,8 @@
 
 What OpenTelemetry's semantic conventions have a name for bears that name: RPC spans and
 `rpc.server.call.duration`, model calls as `gen_ai.*`, the database pool as
-`db.client.connection.*`.
-In Prometheus a dot is an underscore and the unit a suffix. The rest begins with `nianlun_`.
+`db.client.connection.*`. In Prometheus a dot is an underscore and the unit a suffix. The rest
+begins with `nianlun_`.
 """
 
 from __future__ import annotations

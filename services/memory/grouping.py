@@ -43,7 +43,7 @@ class TurnWriter:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._waiting: deque[_Waiting] = deque()
-        self._apart: dict[tuple[str, str], list[_Waiting]] = {}
+        self._apart: dict[tuple[str, str], deque[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
 
@@ -51,10 +51,13 @@ class TurnWriter:
         """Write one turn. A caller that gives up before its turn is on its way writes nothing."""
         one = _Waiting(tenant_id, turn)
         self._waiting.append(one)
-        if self._running < _PARALLEL:
+        self._start()
+        return await one.answer
+
+    def _start(self) -> None:
+        if self._waiting and self._running < _PARALLEL:
             self._running += 1
             self._spawn(self._run())
-        return await one.answer
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         # In a context of its own: neither the caller nor the deadline of the call that happens to
@@ -67,25 +70,15 @@ class TurnWriter:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logs.get(__name__).error("turns_not_written", exc_info=error)
+            # Those who wait behind the group that broke have nobody else to write them.
+            self._start()
 
     async def _run(self) -> None:
         try:
-            while group := self._take():
+            while group := _take(self._waiting):
                 await self._write(group)
         finally:
             self._running -= 1
-
-    def _take(self) -> list[_Waiting]:
-        """The next group, in the order in which the database locks users."""
-        group: list[_Waiting] = []
-        size = 0
-        while self._waiting and len(group) < MAX_TURNS and size < MAX_CHARACTERS:
-            one = self._waiting.popleft()
-            if one.answer.done():
-                continue
-            group.append(one)
-            size += sum(len(m.text) for m in one.turn.messages)
-        return sorted(group, key=lambda w: (w.tenant_id, w.turn.user_id))
 
     async def _write(self, group: Sequence[_Waiting]) -> None:
         receipts = await self._try(group, wait=False)
@@ -101,13 +94,12 @@ class TurnWriter:
         if waiting is not None:
             waiting.append(one)
             return
-        self._apart[key] = [one]
+        self._apart[key] = deque([one])
         self._spawn(self._run_apart(key))
 
     async def _run_apart(self, key: tuple[str, str]) -> None:
         try:
-            while together := self._apart[key]:
-                self._apart[key] = []
+            while together := _take(self._apart[key]):
                 receipts = await self._try(together, wait=True)
                 for one, receipt in zip(together, receipts, strict=True):
                     if receipt is None and not one.answer.done():
@@ -137,6 +129,19 @@ class TurnWriter:
             if receipt is not None and not one.answer.done():
                 one.answer.set_result(receipt)
         return receipts
+
+
+def _take(waiting: deque[_Waiting]) -> list[_Waiting]:
+    """The next group of those who still wait, in the order in which the database locks users."""
+    group: list[_Waiting] = []
+    size = 0
+    while waiting and len(group) < MAX_TURNS and size < MAX_CHARACTERS:
+        one = waiting.popleft()
+        if one.answer.done():
+            continue
+        group.append(one)
+        size += sum(len(m.text) for m in one.turn.messages)
+    return sorted(group, key=lambda w: (w.tenant_id, w.turn.user_id))
 
 
 def _fail(one: _Waiting, error: Exception) -> None:

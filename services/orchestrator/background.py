@@ -184,10 +184,10 @@ def _extracts(previous: str, old: list[session_store.Message]) -> str:
         if found:
             lines.append(f"{message.role}: {found[0].text[:160]}")
     kept: list[str] = []
-    budget = _SUMMARY_TOKENS
+    left = _SUMMARY_TOKENS
     for line in reversed(lines):
-        budget -= tokens.estimate(line) + 1
-        if budget < 0:
+        left -= tokens.estimate(line) + 1
+        if left < 0:
             break
         kept.append(line)
     return "\n".join(reversed(kept))

@@ -1,8 +1,8 @@
 """The step engine: named steps in stages, each with a deadline slice, events and a fallback.
 
-The order is data (`intents.py`): a tuple of stages; the steps of one stage run side by side. A
-step that fails
-or is late hands over to its fallback; the run goes on either way. Only cancellation ends it.
+The order is data (`intents.py`): a tuple of stages; the steps of one stage run side by side. A step
+that fails or is late hands over to its fallback; the run goes on either way. Only cancellation ends
+it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """BM25 with Lucene's idf: the formula, and an index in RAM for small scopes.
 
 Robertson/Sparck Jones BM25 with the idf of Lucene, `ln(1 + (N - n + 0.5) / (n + 0.5))`, which is
-never
-negative, k1 = 0.9 and b = 0.4 (Anserini's setting). `postings.py` scores large scopes and gives the
-same numbers; a property test holds both to `reference_scores`.
+never negative, k1 = 0.9 and b = 0.4 (Anserini's setting). `postings.py` scores large scopes and
+gives the same numbers; a property test holds both to `reference_scores`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ def apply(
     """(gains, totals): what each item borrows from its neighbours and group, and its new score.
 
     total = (score + gain) / (1 + all shares), so that scores keep their range; `gains` is the
-    borrowed
-    part of the total. Items without a group borrow nothing and keep their score scaled alike.
+    borrowed part of the total. Items without a group borrow nothing and keep their score scaled
+    alike.
     """
     every = shares.total
     if every <= 1.0:

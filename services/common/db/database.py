@@ -58,8 +58,10 @@ class Database:
 
     def _make_pool(self) -> AsyncConnectionPool[Connection]:
         settings = self._settings
+        # Transactions set a limit of their own; statements outside of one have this.
+        limit_ms = str(max(1, int(settings.statement_timeout_s * 1000)))
         return AsyncConnectionPool(
-            conninfo=conninfo(settings),
+            conninfo=conninfo(settings, statement_timeout=limit_ms),
             connection_class=psycopg.AsyncConnection[DictRow],
             kwargs=_connection_arguments(settings),
             min_size=min(settings.pool_min, settings.pool_max),
@@ -143,17 +145,12 @@ class Database:
     async def _transaction(self, settings: Mapping[str, str]) -> AsyncIterator[Connection]:
         """A transaction with these settings and the statement timeout. It begins and is set up in
         one round trip: a search has several, each of a few milliseconds."""
-        settings = {**settings, "statement_timeout": self._statement_timeout_ms()}
-        begin = sql.SQL("BEGIN; SELECT {}").format(
-            sql.SQL(", ").join(
-                sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
-                for name, value in settings.items()
-            )
-        )
 
         async def start(conn: Connection) -> None:
+            # Only now: the wait for the connection counts against the deadline too.
+            wanted = {**settings, "statement_timeout": self._statement_timeout_ms()}
             # Two statements at once cannot be prepared.
-            await conn.execute(begin, prepare=False)
+            await conn.execute(_begin(wanted), prepare=False)
 
         with _translated():
             async with self._acquired(start) as conn:
@@ -248,6 +245,16 @@ def _connection_arguments(settings: DatabaseSettings) -> dict[str, Any]:
     if not settings.prepared_statements:
         arguments["prepare_threshold"] = None
     return arguments
+
+
+def _begin(settings: Mapping[str, str]) -> sql.Composed:
+    """Opens a transaction that has these settings."""
+    return sql.SQL("BEGIN; SELECT {}").format(
+        sql.SQL(", ").join(
+            sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+            for name, value in settings.items()
+        )
+    )
 
 
 async def _roll_back(conn: Connection) -> None:

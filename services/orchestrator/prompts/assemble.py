@@ -1,8 +1,7 @@
 """Assembling a prompt: U-shaped order, token budgets, memory only in the system prompt.
 
 Order (models attend best to both ends): role, memory | task, evidence, form | language and tool
-limits. Then the
-session's messages, then the user's message. Memory never enters the messages.
+limits. Then the session's messages, then the user's message. Memory never enters the messages.
 """
 
 from __future__ import annotations

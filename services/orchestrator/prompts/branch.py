@@ -1,5 +1,5 @@
-"""What is true of the prompt being rendered. A sentence is rendered only where
-its branch says so.
+"""What is true of the prompt being rendered. A sentence is rendered only where its branch says
+so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ class Branch:
     """The facts a prompt's sentences depend on.
 
     `first_reading` is true only where the readings are known and there is no earlier one; unknown
-    readings are
-    neither a first reading nor a later one.
+    readings are neither a first reading nor a later one.
     """
 
     language: Language

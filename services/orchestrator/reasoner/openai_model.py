@@ -58,8 +58,8 @@ class OpenAiModel:
     async def stream(
         self, request: ModelRequest, timeout_s: float
     ) -> AsyncGenerator[ModelEvent, None]:
-        """See ChatModel. A closed iterator closes the HTTP response, which is
-        what providers watch.
+        """See ChatModel. A closed iterator closes the HTTP response, which is what providers
+        watch.
         """
         reading = _Reading(model=self.name)
         with self._provider.observed() as seen:
@@ -177,8 +177,12 @@ def _events(chunk: Any, reading: _Reading) -> list[ModelEvent]:
 
 
 def _collect(call: Any, reading: _Reading) -> None:
-    # Some servers leave the index out when there is one call only.
-    index = call.index if call.index is not None else len(reading.calls)
+    index = call.index
+    if index is None:
+        # Some servers leave it out: a piece with an id of its own begins a call, others go on.
+        last = max(reading.calls, default=-1)
+        goes_on = last >= 0 and call.id in (None, "", reading.calls[last].call_id)
+        index = last if goes_on else last + 1
     partial = reading.calls.setdefault(index, _Partial())
     partial.call_id = call.id or partial.call_id
     if call.function is not None:

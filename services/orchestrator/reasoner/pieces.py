@@ -42,8 +42,7 @@ class ThinkSplitter:
     """Tells `<think>...</think>` at the start of an answer apart from the answer itself.
 
     Some servers leave a reasoning model's thinking inline. Only a block that opens the answer
-    counts, so that an
-    answer may talk about the tag.
+    counts, so that an answer may talk about the tag.
     """
 
     _state: str = "start"

@@ -136,6 +136,45 @@ async def test_g01_statement_timeout_follows_the_deadline(memory_db: Database):
     assert asyncio.get_running_loop().time() - started < 1.5
 
 
+async def test_a_statement_outside_of_a_transaction_ends_too(chassis_db):
+    db = Database(settings_of(chassis_db, statement_timeout_s=0.2))
+    await db.open()
+    try:
+        with pytest.raises(errors.DomainError, match="DEADLINE_EXCEEDED"):
+            async with db.plain() as conn:
+                await conn.execute("SELECT pg_sleep(60)")
+        async with db.tenant("t") as conn:
+            row = await (await conn.execute("SHOW statement_timeout")).fetchone()
+        assert row == {"statement_timeout": "200ms"}
+    finally:
+        await db.close()
+
+
+async def test_g01_the_wait_for_a_connection_counts_against_the_deadline(chassis_db):
+    db = Database(settings_of(chassis_db, pool_min=1, pool_max=1, pool_timeout_s=30.0))
+    await db.open()
+    held = asyncio.Event()
+
+    async def hold() -> None:
+        async with db.untenanted():
+            held.set()
+            await asyncio.sleep(2.0)
+
+    holder = asyncio.create_task(hold())
+    await held.wait()
+    try:
+        with context.bound(CallContext("rpc", "r", deadline=Deadline.after(20.0))):
+            async with db.tenant("t") as conn:
+                cursor = await conn.execute(
+                    "SELECT setting::int AS ms FROM pg_settings WHERE name = 'statement_timeout'"
+                )
+                row = await cursor.fetchone()
+        assert row["ms"] <= 18_000
+    finally:
+        await holder
+        await db.close()
+
+
 async def test_plans_are_made_for_the_values_at_hand(memory_db: Database):
     async with memory_db.untenanted() as conn:
         row = await (await conn.execute("SHOW plan_cache_mode")).fetchone()

@@ -299,6 +299,36 @@ async def test_a_stream_of_something_else_is_a_typed_failure(
     assert result.recovered in ("malformed", "cut")
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+async def test_calls_in_pieces_are_whole_with_and_without_their_index(
+    fake_llm: FakeLlm, model: OpenAiModel, numbered: bool
+) -> None:
+    def piece(index: int, function: dict[str, str], call_id: str | None = None) -> str:
+        one: dict[str, Any] = {"function": function}
+        one |= {"id": call_id, "type": "function"} if call_id else {}
+        one |= {"index": index} if numbered else {}
+        return _chunk({"tool_calls": [one]})
+
+    pieces = [
+        piece(0, {"name": "search_knowledge", "arguments": '{"que'}, "call_a"),
+        piece(0, {"arguments": 'ry": "一"}'}),
+        piece(1, {"name": "search_knowledge", "arguments": ""}, "call_b"),
+        piece(1, {"arguments": '{"query": '}),
+        piece(1, {"arguments": '"二"}'}),
+    ]
+    fake_llm.on(None, llm.raw_stream(*pieces, _chunk({}, "tool_calls")))
+    fake_llm.on(_after_tools, llm.text("完成。"))
+    tools = Tools()
+    result = await _ask([model], tools, Ear())
+    assert result.text == "完成。"
+    assert tools.calls == [
+        ("search_knowledge", {"query": "一"}),
+        ("search_knowledge", {"query": "二"}),
+    ]
+    asked = fake_llm.chats()[1].json["messages"]
+    assert [m["tool_call_id"] for m in asked if m["role"] == "tool"] == ["call_a", "call_b"]
+
+
 async def test_half_an_emoji_in_two_pieces_is_whole(fake_llm: FakeLlm, model: OpenAiModel) -> None:
     halves = [
         '{"choices":[{"delta":{"content":"好\\ud83d"}}]}',
