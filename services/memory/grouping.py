@@ -51,10 +51,13 @@ class TurnWriter:
         """Write one turn. A caller that gives up before its turn is on its way writes nothing."""
         one = _Waiting(tenant_id, turn)
         self._waiting.append(one)
+        self._start()
+        return await one.answer
+
+    def _start(self) -> None:
         if self._running < _PARALLEL:
             self._running += 1
             self._spawn(self._run())
-        return await one.answer
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         # In a context of its own: neither the caller nor the deadline of the call that happens to
@@ -74,6 +77,9 @@ class TurnWriter:
                 await self._write(group)
         finally:
             self._running -= 1
+            if self._waiting:
+                # A group failed beyond what it survives: those behind it have their own turn.
+                self._start()
 
     def _take(self) -> list[_Waiting]:
         """The next group, in the order in which the database locks users."""
