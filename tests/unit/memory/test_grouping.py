@@ -37,7 +37,7 @@ def _turn(number: int) -> NewTurn:
 
 
 async def test_turns_behind_a_group_that_breaks_are_answered() -> None:
-    writer = TurnWriter(cast(Database, _Broken()))
+    writer = TurnWriter(cast("Database", _Broken()))
     async with asyncio.timeout(30):
         answers = await asyncio.gather(
             *(writer.append("t", _turn(n)) for n in range(WAITING)), return_exceptions=True
