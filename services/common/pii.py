@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 _CN_ID_WEIGHTS: Final = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 _CN_ID_CHECK: Final = "10X98765432"
+# Length by first digits: American Express, Diners, JCB, Visa, Mastercard, Maestro, UnionPay, ICBC.
+_ISSUERS: Final = (
+    r"(?:3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14}|4(?:\d{12}|\d{15}|\d{18})|5\d{15}"
+    r"|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|(?:5[06-8]|6\d)\d{12,17}|9558\d{12,15})$"
+)
 _USCC_ALPHABET: Final = "0123456789ABCDEFGHJKLMNPQRTUWXY"
+# Between the digits of a number that is called one: it is spelt out, not a list.
+_APART: Final = r"[ .()-]{0,2}"
 _USCC_WEIGHTS: Final = (1, 3, 9, 27, 19, 26, 16, 17, 20, 29, 25, 13, 8, 24, 10, 30, 28)
 
 
@@ -46,6 +53,12 @@ def luhn_valid(number: str) -> bool:
         doubled = digit * 2 if place % 2 else digit
         total += doubled - 9 if doubled > 9 else doubled
     return total % 10 == 0
+
+
+def _card_valid(number: str) -> bool:
+    """Whether a number starts and ends as those of cards do: an order number that starts with its
+    day passes the check digit one time in ten."""
+    return re.match(_ISSUERS, re.sub(r"\D", "", number)) is not None and luhn_valid(number)
 
 
 def uscc_valid(code: str) -> bool:
@@ -113,8 +126,8 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         "secret",
         re.compile(
             r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?(?:access[ _-]?)?key)?|(?:access|auth|refresh)[ _-]?token|password|passwd|pwd)"
-            r"[\"']?\s{0,4}(?:is|was|[:=])\s{0,4}[\"'“‘]?|\btoken\s{0,4}[:=]\s{0,4}[\"']?|\bbearer\s{1,4}(?:[:=]\s{0,4})?"
-            r"|(?:密码|口令|密钥|令牌)\s{0,4}(?:是|为|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
+            r"[\"']?\s{0,4}(?:is|was|[:=])\s{0,4}[\"'“‘]?|\btoken\s{0,4}[:=]\s{0,4}[\"']?(?!\d{1,9}(?![\w.-]))|\bbearer\s{1,4}(?:[:=]\s{0,4})?"
+            r"|(?:密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖)\s{0,4}(?:是|为|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
             r"(?P<value>[^\s,，。;；\"'“”‘’]{6,})",
             re.IGNORECASE,
         ),
@@ -137,7 +150,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         # What is called an identity number is one, even the old form or with a digit mistyped.
         "cn_id",
         re.compile(
-            r"身份证(?:号码?|号)?\s{0,2}(?:是|为|[:：])?\s{0,2}(?P<value>\d{15}(?!\d)|\d{17}[\dXx](?![0-9A-Za-z]))"
+            rf"(?:身[份分][证證]|[驾駕][驶駛][证證])[号號]?[码碼]?\s{{0,2}}(?:是|为|為|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{16}}{_APART}[\dXx](?![0-9A-Za-z])|\d(?:{_APART}\d){{14}}(?!\d))"
         ),
         _always,
     ),
@@ -149,11 +162,26 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         uscc_valid,
     ),
     (
+        "cn_uscc",
+        re.compile(
+            r"(?:信用代码|税号|纳税人识别号)\s{0,2}(?:是|为|[:：])?\s{0,2}(?P<value>[0-9A-Z](?:[ -]?[0-9A-Z]){17}(?![0-9A-Za-z]))"
+        ),
+        _always,
+    ),
+    (
         "bank_card",
         re.compile(
             r"(?<![\d.])3[47]\d{2}[ -]?\d{6}[ -]?\d{5}(?![\d.]\d|\d)|(?<![\d.])\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{1,4}){1,2}(?![\d.]\d|\d)"
         ),
-        luhn_valid,
+        _card_valid,
+    ),
+    (
+        "bank_card",
+        re.compile(
+            rf"(?:卡号|银行卡|信用卡|储蓄卡|银行账[号户]|\bcard (?:number|no\.?))[号码]{{0,2}}\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{14,18}}(?!\d))",
+            re.IGNORECASE,
+        ),
+        _always,
     ),
     (
         "iban",
@@ -172,15 +200,15 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "cn_mobile",
         re.compile(
-            r"(?<![\d.+])(?:(?:\+|00)?86[ -]?)?1[3-9]\d[ .-]?\d{4}[ .-]?\d{4}(?![\d.]\d|\d)"
+            r"(?<![\d.+])(?:(?:\+|00)?86[ -]?)?(?:1[3-9]\d|\(1[3-9]\d\))[ .-]?\d{4}[ .-]?\d{4}(?![\d.]\d|\d)"
         ),
         _always,
     ),
-    # Spelt in characters, as it is dictated.
     (
         "cn_mobile",
         re.compile(
-            r"(?<![零〇一二三四五六七八九幺十百])[一幺][三四五六七八九][零〇一二三四五六七八九幺]{9}(?![零〇一二三四五六七八九幺十百])"
+            rf"(?:手机|电话|電話|联系方式|\b(?:tel|phone|mobile|cell)(?: (?:number|no\.?))?)[号號]?[码碼]?\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\(?1{_APART}[3-9](?:{_APART}\d){{9}}(?!\d))",
+            re.IGNORECASE,
         ),
         _always,
     ),
@@ -189,7 +217,13 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         re.compile(r"(?<![\d.-])\(?0(?:10|2\d|[3-9]\d{2})\)?[ -]\d{3,4}[ -]?\d{4}(?![\d-])"),
         _always,
     ),
-    ("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"), _always),
+    (
+        "email",
+        re.compile(
+            r"(?<![\w.+-])(?!git@[\w.-]+:)[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+){0,8}\.(?:[A-Za-z]{2,24}|xn--[\w-]+|中国|公司|网络)(?![A-Za-z0-9])"
+        ),
+        _always,
+    ),
     (
         "phone",
         re.compile(
@@ -228,29 +262,43 @@ _NEEDED: Final = re.compile(
     r"|\b(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b"
     r"|@|://|-----BEGIN|eyJ|[srp]k[-_]|npm_|nl_|AKIA|gh[pousr]_|github_pat_|glpat-|xox|AIza|hf_|LTAI"
     r"|[Kk][Ee][Yy]|[Ss][Ee][Cc][Rr][Ee][Tt]|[Tt][Oo][Kk][Ee][Nn]|[Pp][Aa][Ss][Ss][Ww]|[Pp][Ww][Dd]"
-    r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密码|口令|密钥|令牌|[一幺][三四五六七八九][零〇一二三四五六七八九幺]{9}"
+    r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖"
 )
-_FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
+    ord(dash): "-" for dash in "‐‑‒–—―−"
+}
 # Beyond these NFKC has to say what a character is.
 _TO_FOLD: Final = re.compile(
-    "[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\uff01-\uff5e“”‘’—·]"
+    "[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\uff01-\uff5e“”‘’‐-―·]"
+)
+_NUMERALS: Final = "零〇一二三四五六七八九幺壹贰叁肆伍陆柒捌玖"
+_DIGITS: Final = str.maketrans(_NUMERALS, "001234567891123456789")
+# A number of a mobile's length or more as it is dictated, not one with its tens and hundreds.
+_SPELT: Final = re.compile(
+    rf"(?<![{_NUMERALS}十百千万])[{_NUMERALS}](?:[ -]?[{_NUMERALS}]){{10,}}(?:[ -]?[Xx])?(?![{_NUMERALS}十百千万])"
 )
 
 
-def _folded(text: str) -> str:
-    """Full-width digits and letters as plain ones, one to one, so that offsets stay right."""
+def _folded(text: str) -> tuple[str, Sequence[int] | None]:
+    """The text as it is read: digits, letters and dashes plain, spelt numbers in digits, what is
+    invisible left out. And where each character stood; None where each stands where it stood."""
     if text.isascii():
-        return text
-    if _TO_FOLD.search(text) is None:
-        return text.translate(_FULL_WIDTH)
-    return "".join(
-        folded if len(folded := unicodedata.normalize("NFKC", c)) == 1 else c for c in text
-    )
+        return text, None
+    places: list[int] | None = None
+    if _TO_FOLD.search(text) is not None:
+        kept = [(n, c) for n, c in enumerate(text) if unicodedata.category(c) != "Cf"]
+        if len(kept) < len(text):
+            places = [n for n, _ in kept]
+        text = "".join(
+            folded if len(folded := unicodedata.normalize("NFKC", c)) == 1 else c for _, c in kept
+        )
+    text = text.translate(_FULL_WIDTH)
+    return _SPELT.sub(lambda m: m.group().translate(_DIGITS), text), places
 
 
 def redact(text: str) -> Redaction:
     """Replace personal data by `[kind]`. Never raises; a clean text comes back unchanged."""
-    folded = _folded(text)
+    folded, places = _folded(text)
     if _NEEDED.search(folded) is None:
         return Redaction(text, ())
     spans: list[tuple[int, int, str]] = []
@@ -261,7 +309,9 @@ def redact(text: str) -> Redaction:
             start, end = match.span(group)
             if taken.find(1, start, end) >= 0 or not check(match.group(group)):
                 continue
-            spans.append((start, end, kind))
+            spans.append(
+                (start, end, kind) if places is None else (places[start], places[end - 1] + 1, kind)
+            )
             taken[start:end] = b"\1" * (end - start)
     if not spans:
         return Redaction(text, ())

@@ -57,6 +57,27 @@ _NOT_AN_EMPLOYER: Final = re.compile(
 )
 
 
+_DAY: Final = r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|week|(?:jan|febr)uary|march|april|may\b|june|july|august|(?:septem|octo|novem|decem)ber"
+# "runs on the beach", "runs on time": nothing that is called by a name.
+_NO_SYSTEM: Final = (
+    r"(?:the|an?|this|that|my|our|your)\s+(?![A-Z])|(?:time|schedule|track|hold|fumes|empty|coffee|sugar|batter\w+|adrenaline|solar|wind"
+    r"|tracks|rails?|treadmills?|grass|sand|page|top|foot|it|them|him|her|me|you|us|nothing|something|everything)\b"
+)
+_LEARNS_NOTHING: Final = re.compile(
+    r"(?:(?:an?|the)\s+)?(?:lot|bit|little|ton|few|exam)s?\b|(?:for|from|about|at|in|on|by|with|more|hard|this|that|it|how|what|why|here|now|abroad|every)\b",
+    re.IGNORECASE,
+)
+
+
+def _learning(match: re.Match[str]) -> Made:
+    return None if _LEARNS_NOTHING.match(match["v"].strip()) else Found("learning")
+
+
+def _birthday(match: re.Match[str]) -> Made:
+    dated = re.search(rf"\d|{_DAY}", match["v"], re.IGNORECASE)
+    return Found("birthday", cardinality=Cardinality.ONE) if dated else None
+
+
 def _proper(value: str) -> bool:
     """Whether a value is written as a name."""
     return value[:1].isupper() or not value[:1].isascii()
@@ -95,6 +116,9 @@ def _system(match: re.Match[str]) -> Made:
     key = re.sub(r"^(?:our|my|the)\s+", "", match["k"].strip().lower())
     if not key or key in {"it", "he", "she", "they", "this", "that", "i", "we", "which", "what"}:
         return None
+    value = match["v"].strip()
+    if re.match(_DAY, value, re.IGNORECASE) or re.match(_NO_SYSTEM, value):
+        return None
     return Found(f"{key}_runs_on", cardinality=Cardinality.ONE)
 
 
@@ -119,7 +143,7 @@ def _left(match: re.Match[str]) -> Made:
 
 
 def _city(match: re.Match[str]) -> Made:
-    value = match["v"].strip()
+    value = re.sub(r" (?:with|from|near) .*$", "", match["v"].strip())
     bare = value.casefold()
     first = bare.split()[0]
     if any(c.isdigit() for c in value) and not re.search(r"\b(?:in|since) ", bare):
@@ -130,7 +154,7 @@ def _city(match: re.Match[str]) -> Made:
         article = re.match(r"(?:the|a|an) (?=[A-Z])", value)
         if article is None:
             return None
-    return Found("city", cardinality=Cardinality.ONE)
+    return Found("city", value, cardinality=Cardinality.ONE)
 
 
 def _occupation(match: re.Match[str]) -> Made:
@@ -161,7 +185,7 @@ def rules() -> Sequence[Rule]:
         (r"\b(?:my (?:full |first |real )?name is|my name['’]s|the name['’]s|i am called|i['’]m called)\s+(?P<v>[^\W\d_][\w'’-]*(?: [^\W\d_][\w'’.-]*){0,2}?)" + _END, _named("name")),
         (r"\b(?:my (?:full |first |real )?name is|my name['’]s|the name['’]s|i am called|i['’]m called)\s+(?P<v>(?-i:[A-Z])[\w'’-]*(?: (?-i:[A-Z])[\w'’.-]*){0,2})", _named("name")),
         (r"\bi(?:['’]m| am) (?P<v>\d{1,3}) years old\b", Found("age", cardinality=one)),
-        (r"\bmy birthday is (?:on )?" + _V + _END, Found("birthday", cardinality=one)),
+        (r"\bmy birthday is (?:on )?" + _V + _END, _birthday),
         (rf"\bi (?:have |just |recently |already )*(?:left|quit|resigned from)\s+{_V}(?: anymore)?{_END}", _left),
         (rf"\bi (?:no longer work (?:at|for)|don['’]?t work (?:at|for)|stopped working (?:at|for))\s+{_V}(?: anymore)?{_END}", Found("employer", ended=True)),
         (rf"\bi (?:no longer live|don['’]?t live) in\s+{_V}(?: anymore)?{_END}", Found("city", ended=True)),
@@ -169,7 +193,7 @@ def rules() -> Sequence[Rule]:
         (rf"\bi(?: a|'|’)m {_ADV}employed (?:at|by|with)\s+{_V}{_END}", _employer),
         (rf"\bi['’]m {_ADV}working (?:at|for)\s+{_V}{_END}", _employer),
         (rf"\bi(?:['’]ve| have)? {_ADV}joined\s+(?!the\b|an?\b){_V}{_END}", _joined),
-        (rf"\b(?:i|we)(?:['’]ve| have)? {_ADV}(?:live|moved(?: back)?|relocated|am based|are based|settled|am living) ?(?:in|to)\s+{_V}{_END}", _city),
+        (rf"\b(?:i|we)(?:['’]ve| have)? {_ADV}(?:live|moved(?: back)?|relocated|am based|are based|settled|am living)(?: from [^.,;!?\n]{{1,30}}?)? ?(?:in|to)\s+{_V}{_END}", _city),
         (rf"\bi['’]m {_ADV}(?:living|based) in\s+{_V}{_END}", _city),
         (r"\b(?:i come from|i['’]m from|i am from|i grew up in|i was born in)\s+(?:the )?(?P<v>(?-i:[A-Z])[\w'-]*(?:[ ,]+(?-i:[A-Z])[\w'-]*){0,3})", Found("hometown", cardinality=one)),
         (rf"\bi(?:['’]m| am| work as| became| have become)\s+{_ADV}(?:an?\s+|the\s+)?{_JOB}(?: (?:at|for) (?P<e>(?-i:[A-Z])[\w&'’-]*(?: (?-i:[A-Z])[\w&'’-]*){{0,3}}))?", _occupation),
@@ -181,12 +205,13 @@ def rules() -> Sequence[Rule]:
         (rf"\bi {_ADV}(?:like|love|enjoy|adore|prefer|am a fan of|am into)\s+(?!to know|how |it\b|that\b|this\b|your |the idea)(?:to )?{_V}{_END}", Found("likes")),
         (rf"\bi(?:['’]m| am) {_ADV}(?:a (?:big |huge )?fan of|into|fond of)\s+{_V}{_END}", Found("likes")),
         (rf"\bi {_ADV}(?:can )?speak\s+(?:fluent |some |a little )?{_LANG}\b", Found("language")),
-        (r"\b(?:i|we) (?:also )?(?:have|own|adopted|got) (?P<v>an? (?:[a-z]+ ){0,3}?(?:dog|cat|rabbit|hamster|parrot|turtle|puppy|kitten|horse|fish)(?: (?:named|called) [A-Z]\w+)?)", Found("pet")),
-        (rf"\bi(?:['’]m| am| have been|['’]ve been)? {_ADV}(?:learning|studying|started learning|taking lessons in)\s+(?:to )?{_V}{_END}", Found("learning")),
+        (r"\b(?:i|we) (?:also )?(?:have|own|adopted|got) (?P<v>an? (?:[a-z]+ ){0,3}?(?:dog|cat|rabbit|hamster|parrot|turtle|puppy|kitten|horse|fish)(?: (?:named|called) [A-Z]\w+)?)(?=\s*(?:$|[.,;!?\n]|(?:and|who|that|which|at home|too|as well|with|since|for|from|but|now)\b))", Found("pet")),
+        (rf"\bi(?:['’]m| am| have been|['’]ve been)? {_ADV}(?:learning|studying|started learning|taking lessons in)\s+(?:to )?{_V}{_END}", _learning),
         (rf"^(?:so |and |ok(?:ay)?,? |well,? )?(?P<k>(?:[\w-]+ ){{0,3}}?[\w-]+?)(?:'s)? (?:now )?(?:runs on|is running on|run on|is deployed on|is hosted on|has moved to|was upgraded to|is now on|moved to)\s+{_V}{_END}", _system),
+        (rf"\bwe(?:['’]ve| have)? {_ADV}(?:upgraded|migrated|moved|switched|ported) (?P<k>(?:[\w-]+ ){{0,3}}?[\w-]+?) (?:from [^.,;!?\n]{{1,30}}? )?(?:on)?to\s+{_V}{_END}", _system),
         (rf"\b(?:i|we) (?:no longer|don['’]?t|stopped) (?:use|using)\s+{_V}(?: anymore)?{_END}", Found("uses", ended=True)),
         (rf"\b(?:i|we)(?:['’]ve| have)? {_ADV}(?:decided (?:on|to use|to go with|to|for)|settled on|went with|chose|picked|will go with|are going with)\s+{_V}{_END}", Found("decision")),
-        (rf"^(?:ok(?:ay)?,? |so |then |alright,? |great,? )*let'?s (?:go with|use|pick|choose|take)\s+{_V}{_END}", Found("decision")),
+        (rf"^(?:ok(?:ay)?,? |so |then |alright,? |great,? )*let'?s (?:go with|use|pick|choose|take)\s+{_V}(?: then| instead)?{_END}", Found("decision")),
         (rf"\b(?:i|we) {_ADV}(?:use|switched to|am using|are using|migrated to)\s+{_V}{_END}", Found("uses")),
         (rf"\bmy (?P<k>(?:favou?rite )?[a-z]+(?: [a-z]+)?(?:'s name)?) (?P<verb>is now|are now|is called|is named|was named|is|are)\s+(?!not |very |really |so |too |a bit |that |to |how |what |why |going |in |on |at )(?:called |named )?{_V}{_END}", _thing),
     ]  # fmt: skip

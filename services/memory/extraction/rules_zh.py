@@ -59,7 +59,15 @@ _ADDRESSED: Final = re.compile(
     r"^(?:以后|今后|从现在(?:起|开始)|请|请你|你|您|你们|可以|就|都|大家|他们|她们|朋友们?|同事们?|同学们?|家人|家里人|人家|一般|平时|通常|另外|对了|那|也|习惯|喜欢|[\s，,：:])*$"
 )
 _NOT_A_PLACE: Final = re.compile(
-    r"^(?:这|那|哪|家$|家里|公司$|单位$|努力|认真|拼命|加班|远程|好好|专心|安心|兼职|全职|外面|外地|线上|一起|辛苦|踏实|疯狂|忙着|专注|继续|白天|晚上|夜里|周末|同一)"
+    r"^(?:这|那|哪|家$|家里|公司$|单位$|努力|认真|拼命|加班|远程|好好|专心|安心|兼职|全职|外面|外地|线上|一起|辛苦|踏实|疯狂|忙着|专注|继续|白天|晚上|夜里|周末|同一|一[家个所]|某|(?:地铁|高铁|火车|飞机|车|路|床)上|咖啡[馆厅店]$|[你您他她它])"
+)
+
+# Where one stays for a night, or what only those know who are there.
+_NO_CITY: Final = re.compile(
+    r"(?:酒店|宾馆|旅馆|民宿|宿舍|学校|医院|公司|单位|隔壁|附近|对面|旁边|郊区|市区|城里|农村|乡下|老家|新家|新房子?|出租屋|楼|层|楼[上下])$"
+)
+_FOR_SO_LONG: Final = re.compile(
+    r"(?:已经|快要?|有|大概|差不多|将近|住)*(?:[\d一二三四五六七八九十几两半多好]+个?(?:年|月|天|周|星期|礼拜)[多半]?|很久|好久)(?:多|半)?了?$"
 )
 
 
@@ -112,10 +120,26 @@ def _own_thing(match: re.Match[str]) -> Made:
 
 
 def _city(match: re.Match[str]) -> Made:
-    place = match["v"].strip()
-    if _NOT_A_PLACE.match(place) or place.endswith(("时候", "时", "的话")):
+    place = _FOR_SO_LONG.sub("", match["v"].strip())
+    if (
+        _NOT_A_PLACE.match(place)
+        or _NO_CITY.search(place)
+        or place.endswith(("时候", "时", "的话"))
+    ):
         return None
-    return Found("city", cardinality=Cardinality.ONE)
+    return Found("city", place, cardinality=Cardinality.ONE)
+
+
+def _school(match: re.Match[str]) -> Made:
+    general = re.fullmatch(
+        r"(?:学校|大学|中学|小学|初中|高中|学院|书院|医院|法院|.*上学|.*同学|.*在学)", match["v"]
+    )
+    return None if general else Found("school", cardinality=Cardinality.ONE)
+
+
+def _birthday(match: re.Match[str]) -> Made:
+    dated = re.search(r"[\d一二三四五六七八九十正腊]", match["v"])
+    return Found("birthday", cardinality=Cardinality.ONE) if dated else None
 
 
 def _known_city(match: re.Match[str]) -> Made:
@@ -129,7 +153,7 @@ def _known_city(match: re.Match[str]) -> Made:
 
 
 def _system(match: re.Match[str]) -> Made:
-    subject = _WHEN.sub("", match["k"].strip())
+    subject = re.sub(r"(?<=.)[从由].*$", "", _WHEN.sub("", match["k"].strip()))
     if not 2 <= len(subject) <= 16 or subject in {"这个", "那个", "他们", "我们", "你们"}:
         return None
     return Found(f"{subject}_runs_on", cardinality=Cardinality.ONE)
@@ -157,12 +181,12 @@ def rules() -> Sequence[Rule]:
         (r"(?:我叫|我的名字(?:是|叫)|我名叫|本人叫|我的姓名是)(?!了|他|她|它|你|您|做|车|外卖|什么|人|不|苦|好|停|醒|上(?!官)|来|去|到|过|住|得|救|一|啥|谁)(?P<v>[^，。！？,;；!?\n\s]{1,12}|[A-Za-z][A-Za-z .'-]{0,30})" + _END, Found("name", cardinality=one)),
         (r"我的?(?:花名|昵称|网名|外号)(?:是|叫)" + _V + _END, Found("nickname", cardinality=one)),
         (r"我(?:今年)?(?:已经)?(?P<v>\d{1,3}|[一二三四五六七八九十]{1,3})岁", Found("age", cardinality=one)),
-        (r"我的?生日(?:是|在)" + _V + _END, Found("birthday", cardinality=one)),
+        (r"我的?生日(?:是|在)" + _V + _END, _birthday),
         (rf"我{_NOW}(?:从|离开了?){_V}(?:离职|辞职|走|跳槽|毕业)?(?:了)?{_END}", _left),
         (rf"我(?:已经|现在)*不(?:再|在)?(?:在)?{_V}(?:工作|上班|任职|干|做)了?{_END}", Found("employer", ended=True)),
         (rf"我{_NOW}在{_V}(?:(?:工作|上班|任职|就职|供职)了?|当{_JOB.replace('?P<v>', '?:')}|做{_JOB.replace('?P<v>', '?:')}){_END}", _job_or_city),
         (rf"我{_NOW}(?:入职|加入|跳槽(?:到|去)|换(?:工作)?到|去了|重返|回到?(?=[^，。！？,;；!?\n]{{1,20}}?(?:工作|上班|任职|公司)))(?:了)?{_V}(?:工作|上班|公司)?(?:了)?{_END}", _joined),
-        (rf"我{_NOW}(?:已经)?(?:搬(?:家)?(?:到|去|回)(?:了)?|住在|定居(?:在|到)?|居住在|住到了?|常住|人在){_V}(?:了|这边|那边|生活)?{_END}", _city),
+        (rf"我{_NOW}(?:已经)?(?:(?:[从由][^，。！？,;；!?\n]{{1,12}}?)?搬(?:家)?(?:到|去|回)(?:了)?|住在|定居(?:在|到)?|居住在|住到了?|常住|人在){_V}(?:了|这边|那边|生活)?{_END}", _city),
         (rf"我(?:家)?{_NOW}(?:家在|住|在住){_V}{_END}", _known_city),
         (rf"我家{_NOW}(?:在|住|住在){_V}{_END}", _known_city),
         (rf"我(?:已经)?不(?:再|在)?住(?:在)?{_V}了?{_END}", Found("city", ended=True)),
@@ -171,7 +195,7 @@ def rules() -> Sequence[Rule]:
         (rf"(?:我|本人)(?:{_NOW})(?:是|当|做|的职业是|的工作是|的职位是|转行做了?|改行做了?|转岗做了?)(?:一名|一个|一位|个|名|位|了|全职)*{_JOB}(?:了)?{_END}", Found("occupation", cardinality=one)),
         (rf"(?:我|本人)(?:是)?(?:做|搞|从事){_V}(?:的|工作|行业)(?:的)?{_END}", Found("occupation", cardinality=one)),
         (rf"我(?:的职业|的工作|的职位|的本职)是(?:一名|一个|一位)?{_V}{_END}", Found("occupation", cardinality=one)),
-        (rf"我(?:在|就读于|毕业于|考上了?){_V}(?:上学|读书|读研|读博|念书|读大学)?{_END}(?<=学|书|研|博|校|院)", Found("school", cardinality=one)),
+        (rf"我(?:在|就读于|毕业于|考上了?){_V}(?:上学|读书|读研|读博|念书|读大学)?{_END}(?<=学|书|研|博|校|院)", _school),
         # Likes and the rest.
         (rf"我(?:已经)?(?:不再|不|再也不)(?:那么)?(?:喜欢|爱){_V}了{_END}", Found("likes", ended=True)),
         (rf"我{_ADV}(?:一点(?:儿)?(?:也|都)?|并|从来(?:都)?|从|完全|根本|实在|都|也|向来|一向)*(?:不(?:是很|怎么|太|大|那么)?(?:喜欢|爱)|讨厌|受不了|反感|不吃|吃不惯|不想吃)(?!你|他|她){_V}{_END}", Found("dislikes")),
@@ -180,7 +204,8 @@ def rules() -> Sequence[Rule]:
         (r"(?:我|^)(?:还|也|都)?会(?:说|讲)(?P<v>[\u4e00-\u9fff]{1,4}(?:语|文|话))", Found("language")),
         (r"我(?:家)?(?:还|也)?(?:养了|养着|养|有)(?:一|两|三|几)?(?:只|条|匹|头|个)?(?P<v>(?:叫\S{1,8}的)?[^，。！？\n]{0,8}?(?:猫|狗|兔子|仓鼠|鹦鹉|乌龟|鱼|金毛|柯基|橘猫|布偶))" + _END, Found("pet")),
         (rf"我{_ADV}(?:在|正在)?(?:学习|自学|在学|学)(?!会|到|过|校|生|费){_V}{_END}", Found("learning")),
-        (rf"(?P<k>[^，。！？,;；!?\n我]{{2,16}}?)(?:现在|目前|已经|如今)*(?:跑在|运行在|部署在|升级到了?|迁移到了?|换成了?){_V}(?:上|上面)?(?:了)?{_END}", _system),
+        (rf"(?:我们?|咱们?)?{_NOW}[把将](?P<k>[^，。！？,;；!?\n我]{{2,16}}?)(?:[从由][^，。！？,;；!?\n]{{1,20}}?)?(?:升级?|迁移|切换|换|部署)(?:到|成|为|在|至)了?(?=[^，。！？,;；!?\n]{{0,39}}[A-Za-z0-9]){_V}(?:上|上面)?(?:了)?{_END}", _system),
+        (rf"(?P<k>[^，。！？,;；!?\n我]{{2,32}}?)(?:现在|目前|已经|如今)*(?:跑在|运行在|部署在|升级到了?|迁移到了?|换成了?){_V}(?:上|上面)?(?:了)?{_END}", _system),
         (rf"(?:我们?|咱们?)(?:已经)?(?:不再|不)(?:用|使用){_V}了{_END}", Found("uses", ended=True)),
         (rf"(?:我们?|咱们?)(?:最后|最终|还是|就|已经|都)*(?:决定|打算|确定|敲定|选定)(?:了)?(?:用|使用|采用|选|改用|换成|上)?{_V}{_END}", Found("decision")),
         (rf"^(?:那|好|行)?(?:最后|最终|还是|那就|就|那)+(?:决定)?(?:用|使用|采用|选|定|改用|换成|上){_V}{_END}", Found("decision")),

@@ -21,7 +21,7 @@ OWN_THINGS_EN: Final = _set(
     handle hometown sign"""
 )
 NOT_A_THING_EN: Final = _set(
-    """question point idea guess understanding problem goal plan concern bad apologies mistake issue view opinion answer request task name"""
+    """birthday question point idea guess understanding problem goal plan concern bad apologies mistake issue view opinion answer request task name"""
 )
 NOT_A_NAME_EN: Final = _set(
     """not on in at the a an very so too hard easy important unimportant known listed written spelled misspelled wrong correct irrelevant private
@@ -30,7 +30,8 @@ NOT_A_NAME_EN: Final = _set(
 )
 NOT_A_CITY_EN: Final = _set(
     """vim neovim emacs linux windows mac macos docker kubernetes python rust java javascript typescript go notion slack redis git github gitlab azure
-    aws gcp postgres mysql chrome firefox safari android ios kafka obsidian vscode plan step phase chapter section"""
+    aws gcp postgres mysql chrome firefox safari android ios kafka obsidian vscode microservices monorepo agile scrum kanban serverless terraform jira linear confluence postgresql mongodb oracle sqlite mariadb graphql react vue angular svelte node
+    nodejs deno bun swift kotlin rails django flask fastapi spring figma zoom discord elasticsearch nginx heroku vercel debian ubuntu fedora k8s plan step phase chapter section"""
 )
 CITIES_EN: Final = _set(
     """london paris berlin madrid rome vienna prague budapest warsaw amsterdam brussels dublin lisbon oslo stockholm helsinki copenhagen zurich geneva

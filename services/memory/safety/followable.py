@@ -20,9 +20,19 @@ _TOUCHES: Final = re.compile(
     r"\b(?:instruct\w*|directive\w*|rules?|polic(?:y|ies)|guidelines?|guardrails?|restrict\w*|unrestricted|constraints?|prompts?|safety|safeguards?|secur\w+"
     r"|filters?|filtering|moderat\w+|censor\w*|uncensored|unfiltered|ethic\w*|moral\w*|jailbr\w+|obey\w*|obedien\w+|comply|complies|compliance|disobey\w*|command\w*|execut\w+|without question"
     r"|ignor\w+|disregard\w*|overrid\w+|bypass\w*|circumvent\w*|overrule\w*|(?<!not )(?<!n't )(?<!n’t )(?<!never )forget|developer mode|god mode|sudo|root|shell|rm -rf|curl|api|passwords?|credentials?|secrets?|tokens?|private keys?"
-    r"|forward|upload|exfiltrat\w+|leak\w*|transfer|pay(?! attention)|wire|purchase|click|visit|download|install|recommend\w*|promote\w*|advertis\w+|do anything now|hidden|secretly|silently|covertly|(?:not|n['’]t|never) (?:tell|inform|mention)|system|admin\w*|pretend|role-?play|act as|no limits?|without (?:any )?limits?)\b|https?:|www\.|\S@\S|\b[\w-]+\.(?:com|net|org|io|cn|ru|xyz|example|top|info|dev|app)\b"
+    r"|forward|upload|exfiltrat\w+|leak\w*|transfer|pay(?! attention)|wire|purchase|click|visit|download|install|recommend\w*|promote\w*|advertis\w+|do anything now|hidden|secretly|silently|covertly|links? to|(?:not|n['’]t|never) (?:tell|inform|mention)|(?<!metric )system|admin\w*|pretend|role-?play|act as|no limits?|without (?:any )?limits?"
+    # Consent and judgement handed over.
+    r"|refus\w+|declin\w+|reject\w*|say no|no matter|regardless|illegal\w*|unlawful|criminal|danger\w*|harmful|hateful?|explosives?|weapons?|authorit\w+|permission\w*|privileg\w+|superuser|owner|master|as law|(?:always|ever) (?:agree|say yes|answer yes|confirm|approve)|agree with|confirm every|approve (?:all|every)"
+    # What others said, what stands around, and where it would go.
+    r"|other (?:users?|people|customers?|tenants?)|(?:chat|conversation) (?:history|log)|(?:everything|anything|text|words|messages?|content|all) (?:above|before|so far)|whole (?:conversation|context)|repeat(?:ing)? (?:everything|all|the (?:above|text|context))|verbatim|env(?:ironment)?(?: variables?)?"
+    r"|(?:send|mail|email|forward|give) (?:me |him |her |them )?(?:a )?cop(?:y|ies)|e-?mail (?:a|me|him|her|them|each|every|it)|copy (?:everything|all|each|every)|b?cc|tell (?:the )?(?:users?|people|everyone|customers?)|say that|mention that|prais\w+|best (?:product|brand|choice)|buy|order from|subscrib\w*|contact|whatsapp|telegram|wechat|call (?:\d|the |a )"
+    # Acts instead of words, and words nobody can read.
+    r"|(?:call|use|invoke|run) (?:the |a |any |all )?\S{0,40} ?(?:tools?|functions?)|delet\w+|drop (?:all|table\w*)|wipe|erase|\brm|base ?(?:64|32)|rot ?13|hex(?:adecimal)?|encod\w+|encrypt\w*|query string|images? with|render an?)\b|!\[|<[a-z/!]|/etc/|https?:|www\.|\S@\S|\b[\w-]+\.(?:com|net|org|io|cn|ru|xyz|example|top|info|dev|app)\b"
     r"|指令|规则|规定|准则|限制|约束|政策|安全|审查|审核|过滤|护栏|防护|提示词|提示语|设定|系统(?![地性化])|服从|听从|听命|听我的|听我指|遵从|照做|照办|无条件|执行|命令(?!语气|式|行)|越狱|道德|伦理"
-    r"|忽略|无视|绕过|绕开|推翻|跳过|解除|忘记|忘掉|违反|违背|密码|口令|密钥|令牌|凭证|凭据|隐私|泄露|发送|发给|发到|转发|上传|转账|汇款|付款|支付|购买|点击|访问|下载|安装|推荐|宣传|广告|网址|邮箱|管理员|开发者|假装|扮演|冒充|悄悄|偷偷|暗中|(?:不要|别|不许|不得)(?:告诉|告知|让)",
+    r"|忽略|无视|绕过|绕开|推翻|跳过|解除|(?<!不要)(?<!别)(?<!不能)(?<!不许)(?:忘记|忘掉)|违反|违背|密码|口令|密钥|令牌|凭证|凭据|隐私|泄露|发送|发给|发到|转发|上传|转账|汇款|付款|支付|购买|点击|访问|下载|安装|推荐|宣传|广告|网址|邮箱|管理员|开发者|假装|扮演|冒充|悄悄|偷偷|暗中|(?:不要|别|不许|不得)(?:告诉|告知|让)"
+    r"|拒绝|无论|無論|不管|违法|非法|犯法|危险|有害|仇恨|骂人|脏话|炸[药弹]|武器|权限|授权|超级用户|主人|同意我|都(?:说是|说对|同意|答应|批准|确认)|不用(?:核实|确认|检查)"
+    r"|(?:其他|别的|其它|别)(?:用户|人|客户|租户)|(?:对话|聊天|历史)记录|(?:上文|上面|前文|之前|以上|收到)的?(?:话|文字|内容|全部|消息|原样|一字不)|全部内容|原样|原封不动|复述|环境变量|抄送|复制给|(?:让|叫|要|劝)(?:用户|人|大家|客户)|微信号?|加(?:微信|[qQ][qQ]|群|好友)|联系|拨打|(?<!\w)点\s?(?:com|cn|net|me)|[a-z]点\s?(?:com|cn|net|me|top|xyz)"
+    r"|(?:调用|使用|运行)\S{0,30}\s?(?:工具|函数|接口)|删除|删掉|清空|清除|(?:用|以|成|为)\S{0,8}编码|加密|密文",
     re.IGNORECASE,
 )
 
