@@ -19,6 +19,8 @@ QUALITY: Final[Mapping[str, float]] = {
 }
 SHORT_CHUNK: Final = 0.8
 _SHORT_UNITS: Final = 8
+# Longer texts are not measured: that would cost more than the fusion, and they are not short.
+_MEASURED: Final = 80
 
 
 def quality(kind: str, text: str) -> float:
@@ -28,7 +30,7 @@ def quality(kind: str, text: str) -> float:
     such chunks match much and say little. An unknown kind or an unknown text is neutral.
     """
     factor = QUALITY.get(kind, 1.0)
-    if text:
+    if text and len(text) < _MEASURED:
         characters, words = query_length(text)
         if characters + 2 * words < _SHORT_UNITS:
             factor *= SHORT_CHUNK
