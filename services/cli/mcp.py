@@ -18,6 +18,10 @@ def mcp(context: typer.Context) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(_NEEDED):
             raise
-        typer.echo("nianlun: the MCP server is not installed: pip install 'nianlun[mcp]'", err=True)
+        typer.echo(
+            "nianlun: the MCP server is not installed: pip install 'nianlun[mcp]', "
+            "or .venv/bin/pip install -e '.[mcp]' in a clone",
+            err=True,
+        )
         raise typer.Exit(1) from None
     sys.exit(main(context.args))

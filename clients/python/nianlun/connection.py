@@ -86,7 +86,8 @@ class Connection:
             info = json.loads((folder / "stack.json").read_text())
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"no local stack runs in {folder.resolve()}; start one with `make serve`"
+                f"no local stack runs in {folder.resolve()}; start one with `make serve` in this "
+                "folder, or name the folder `.nianlun` of a running one with NIANLUN_HOME"
             ) from None
         return cls(targets=info["targets"], key=info["key"])
 

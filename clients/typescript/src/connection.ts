@@ -79,9 +79,11 @@ export function localOptions(home?: string): Required<Pick<ClientOptions, "key" 
   try {
     text = readFileSync(join(folder, "stack.json"), "utf8");
   } catch (cause) {
-    throw new Error(`no local stack runs in ${resolve(folder)}; start one with \`make serve\``, {
-      cause,
-    });
+    throw new Error(
+      `no local stack runs in ${resolve(folder)}; start one with \`make serve\` in this folder, ` +
+        "or name the folder `.nianlun` of a running one with NIANLUN_HOME",
+      { cause },
+    );
   }
   const { key, targets } = JSON.parse(text) as {
     key: string;

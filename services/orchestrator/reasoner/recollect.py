@@ -134,6 +134,7 @@ def _about_user(turn: TurnInput, memory: LoadedMemory) -> list[str]:
         facts = [fact for fact in memory.facts if fact.attribute in topic.attributes]
         if facts:
             lines += [_fact_line(fact, topic, turn.language) for fact in facts]
+            lines += _since(topic, facts, memory.notes, turn)
         else:
             lines += _stated(topic, memory.notes, turn)
     return lines
@@ -149,14 +150,30 @@ def _everything(turn: TurnInput, memory: LoadedMemory) -> list[str]:
             if topic
             else _to_you(fact.statement, turn.language)
         )
-    if lines:
-        return lines
     told = [
         note
-        for note in memory.notes
-        if note.layer == "fresh_turns" and not is_question(note.text) and note.text.strip()
-    ]
-    return [_quoted(_excerpt(turn.message, note.text), note.when, turn) for note in told[:2]]
+        for note in _undigested(memory.notes)
+        if not is_question(note.text) and not _holds(note.text, memory.facts)
+    ][: 1 if lines else 2]
+    return lines + [_quoted(_excerpt(turn.message, n.text), n.when, turn) for n in told]
+
+
+def _undigested(notes: Sequence[MemoryNote]) -> list[MemoryNote]:
+    return [note for note in notes if note.layer == "fresh_turns" and note.text.strip()]
+
+
+def _holds(text: str, facts: Sequence[MemoryFact]) -> bool:
+    """Whether a text states one of these facts, and so was read for them already."""
+    folded = text.casefold()
+    return any(fact.value and fact.value.casefold() in folded for fact in facts)
+
+
+def _since(
+    topic: _Topic, facts: Sequence[MemoryFact], notes: Sequence[MemoryNote], turn: TurnInput
+) -> list[str]:
+    """What the user said of it after the profile was made: it may have changed since."""
+    newer = [note for note in _undigested(notes) if not _holds(note.text, facts)]
+    return _stated(topic, newer, turn)
 
 
 def _fact_line(fact: MemoryFact, topic: _Topic, language: Language) -> str:

@@ -117,6 +117,22 @@ def test_what_is_known_of_me_before_anything_was_extracted(question: str) -> Non
     assert "哪个好" not in answer
 
 
+@pytest.mark.parametrize("question", ["我叫什么名字？", "你知道我的什么？"])
+def test_what_was_said_since_the_profile_was_made_is_told(question: str) -> None:
+    """A correction holds from the next turn on, before any extraction has run."""
+    changed = MemoryNote("t9", "fresh_turns", "我改名了，现在我叫苏晴。", WHEN, 0.0, "s2")
+    said = _answer(question, LoadedMemory(facts=FACTS, notes=(changed, *TALK)))
+    assert said.splitlines()[-1] == "根据记忆（2026-05-04）：我改名了，现在我叫苏晴。"
+    assert "林晓雨" in said
+
+
+@pytest.mark.parametrize("question", ["我叫什么名字？", "你知道我的什么？"])
+def test_what_the_profile_says_is_not_quoted_again(question: str) -> None:
+    said = _answer(question, LoadedMemory(facts=FACTS, notes=TALK[2:]))
+    assert said.startswith("你叫林晓雨。")
+    assert "根据记忆" not in said
+
+
 def test_documents_are_quoted_with_their_ids() -> None:
     asked = _answer("默认的融合方式是什么？", None, DOCS, intent=pb.INTENT_DOCUMENT_QUESTION)
     assert "校准凸组合" in asked

@@ -16,7 +16,8 @@ from services.search.types import Confidence, Leg, LegResult, RerankResult
 QUERY = "年轮怎样保证一个租户读不到另一个租户的数据？"
 CHINESE = (
     "每张租户表都启用并强制行级安全，策略只有一条：行的 `tenant_id` 等于事务的租户。"
-    "租户写在事务里的 `nianlun.tenant_id`，没有设置就一行也看不到。服务使用的角色不是表的所有者，也不能绕过行级安全。"
+    "租户写在事务里的 `nianlun.tenant_id`，没有设置就一行也看不到。"
+    "服务使用的角色不是表的所有者，也不能绕过行级安全。"
 )
 ENGLISH = "Row-level security is enabled and forced on every table with rows of a tenant. " * 2
 

@@ -26,7 +26,7 @@ const WORDS = {
   openContext: ["看上下文", "Show its context"], score: ["得分", "score"], why: ["原因", "why"], options: ["选项", "Options"],
   memoryLead: ["这里是系统记得的全部内容：可以查看来历、改正、遗忘。", "Everything that is remembered: see where it came from, correct it, forget it."],
   facts: ["档案", "Profile"], notes: ["记事", "Notes"], summaries: ["摘要", "Summaries"], turns: ["原话", "Turns"], readings: ["读物", "Readings"],
-  preference: ["偏好", "preference"], fact: ["事实", "fact"], since: ["自", "since"], until: ["至", "until"], sourcesN: ["处来源", "sources"],
+  preference: ["偏好", "preference"], fact: ["事实", "fact"], since: ["自", "since"], until: ["至", "until"], sourcesN: ["处来源", "sources"], source1: ["处来源", "source"],
   correct: ["改正", "Correct"], forget: ["遗忘", "Forget"], historyOf: ["来历", "History"], asOf: ["回到某天", "As of"], now: ["现在", "now"],
   newValue: ["正确的值", "The right value"], apply: ["确定", "Apply"], cancel: ["取消", "Cancel"], corrected: ["已改正", "Corrected"],
   forgotten: ["已遗忘", "Forgotten"], forgetText: ["遗忘后不会再从旧对话里提取出来。", "It will not be extracted from old conversations again."],

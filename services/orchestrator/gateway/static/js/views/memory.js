@@ -46,7 +46,7 @@ function factCard(fact, draw) {
   return h("article", { class: "card fact", "data-attribute": fact.attribute },
     h("div", { class: "row" }, h("span", { class: preference ? "tag warn" : "tag good" }, preference ? t("preference") : t("fact")), h("span", { class: "mono faint" }, fact.attribute)),
     h("div", { class: "value" }, fact.value), h("p", { class: "lead" }, fact.statement),
-    h("p", { class: "faint" }, [`${t("since")} ${day(fact.valid_from)}`, fact.source_count && `${fact.source_count} ${t("sourcesN")}`, t(ORIGIN[fact.origin])].filter(Boolean).join(" · ")),
+    h("p", { class: "faint" }, [`${t("since")} ${day(fact.valid_from)}`, fact.source_count && `${fact.source_count} ${t(fact.source_count === 1 ? "source1" : "sourcesN")}`, t(ORIGIN[fact.origin])].filter(Boolean).join(" · ")),
     h("div", { class: "row" },
       h("button", { class: "ghost", type: "button", onclick: () => correct(fact, draw) }, t("correct")),
       h("button", { class: "ghost", type: "button", onclick: () => history(fact) }, t("historyOf")),

@@ -17,7 +17,7 @@ export async function searchView(root) {
   const names = collections.map((one) => [one.collection_id, one.display_name || one.collection_id]);
   if (!state.collection && names.length) save({ collection: names[0][0] });
   const form = h("form", { class: "card row", onsubmit: run },
-    h("div", { class: "grow" }, field(t("query"), query)),
+    h("div", { class: "grow ask" }, field(t("query"), query)),
     field(t("collection"), select(names, state.collection, (value) => save({ collection: value }))),
     field(t("recipe"), select([["", t("auto")], ...recipes.recipes.map((one) => [one.name, one.name])], recipe, (value) => { recipe = value; })),
     field(t("topK"), select([5, 8, 20, 50].map((n) => [String(n), String(n)]), "8", (value) => { topK = Number(value); })),

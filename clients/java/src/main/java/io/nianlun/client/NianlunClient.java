@@ -83,7 +83,9 @@ public final class NianlunClient implements AutoCloseable {
     Map<String, String> environment = System.getenv();
     String key = environment.getOrDefault("NIANLUN_KEY", "");
     if (key.isEmpty()) {
-      throw new IllegalStateException("NIANLUN_KEY is not set: it is the key of your tenant");
+      throw new IllegalStateException(
+          "NIANLUN_KEY is not set: it is the key of your tenant; of a local stack,"
+              + " `eval \"$(nianlun stack env)\"` sets it and the addresses");
     }
     UnaryOperator<String> target =
         name -> environment.getOrDefault("NIANLUN_" + name + "_TARGET", "");
