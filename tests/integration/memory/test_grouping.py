@@ -57,15 +57,16 @@ async def test_a_locked_user_delays_nobody_else(
     memory = Memory(stack.client(tenant).memory)
     await memory.say("locked", "先有这个用户")
     await memory.settled()
-    with psycopg.connect(database.owner_dsn) as conn:
-        conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
-        conn.execute("SELECT 1 FROM memory.users WHERE user_id = 'locked' FOR UPDATE")
+    # Asynchronous: the services run in this loop, and one of them may hold the row just now.
+    async with await psycopg.AsyncConnection.connect(database.owner_dsn) as conn:
+        await conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
+        await conn.execute("SELECT 1 FROM memory.users WHERE user_id = 'locked' FOR UPDATE")
         waiting = [asyncio.create_task(memory.say("locked", f"等着 {n}")) for n in range(callers)]
         await asyncio.sleep(0.1)
         # Would never end if they waited for the lock.
         async with asyncio.timeout(60):
             await asyncio.gather(*(memory.say(f"free{n}", "不等") for n in range(callers)))
         assert not any(task.done() for task in waiting)
-        conn.rollback()
+        await conn.rollback()
         replies = await asyncio.gather(*waiting)
     assert len({r.turn_id for r in replies}) == callers
