@@ -11,7 +11,6 @@ from services.retriever.reading.blocks import Kind
 from services.retriever.spec import SearchSpec
 from services.search import Item, Leg, LegResult, LegState
 
-_SHORT_CHARS: Final = 80
 _KIND_NAMES: Final = {
     Kind.PARAGRAPH: "paragraph",
     Kind.TITLE: "title",
@@ -88,9 +87,7 @@ def items(results: Sequence[ScopeResult]) -> dict[str, Item]:
             document = f"{number}:{chunk.document_id}"
             out[key(number, item)] = Item(
                 id=key(number, item),
-                # Only very short texts are judged by their length; measuring all of them costs more
-                # than the fusion.
-                text=chunk.text if len(chunk.text) < _SHORT_CHARS else "",
+                text=chunk.text,
                 document_id=document,
                 kind=_KIND_NAMES[Kind(chunk.kind)],
                 content_hash=candidate.passage_hash.hex(),

@@ -18,6 +18,7 @@ QUALITY: Final[Mapping[str, float]] = {
     "notes": 0.85,
 }
 SHORT_CHUNK: Final = 0.8
+_SHORT_CHARS: Final = 80
 _SHORT_UNITS: Final = 8
 
 
@@ -28,7 +29,8 @@ def quality(kind: str, text: str) -> float:
     such chunks match much and say little. An unknown kind or an unknown text is neutral.
     """
     factor = QUALITY.get(kind, 1.0)
-    if text:
+    # Measuring every long text would cost more than the fusion.
+    if text and len(text) < _SHORT_CHARS:
         characters, words = query_length(text)
         if characters + 2 * words < _SHORT_UNITS:
             factor *= SHORT_CHUNK
