@@ -23,8 +23,10 @@ class _Broken:
     @asynccontextmanager
     async def plain(self) -> AsyncIterator[Any]:
         await asyncio.sleep(0)
+        yield self
+
+    async def execute(self, *_: object) -> None:
         raise RuntimeError("unforeseen")
-        yield
 
 
 def _turn(number: int) -> NewTurn:
