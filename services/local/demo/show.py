@@ -116,8 +116,9 @@ def _tokens(outcome: Outcome) -> str:
         f"tokens: prompt {tokens.total:,} (memory {tokens.memory:,}, evidence {tokens.evidence:,})"
     )
     if tokens.whole_documents:
-        times = tokens.whole_documents / max(tokens.evidence, 1)
-        line += f"; without retrieval {tokens.whole_documents:,}, {times:.0f} times the evidence"
+        line += f"; without retrieval {tokens.whole_documents:,}"
+        if tokens.evidence:
+            line += f", {tokens.whole_documents / tokens.evidence:.0f} times the evidence"
     return f"[dim]{line}; answered by {escape(outcome.model or 'extraction')}[/dim]"
 
 
