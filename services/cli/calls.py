@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Final
 
 import grpc
@@ -17,6 +19,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.connection import Connection
 from nianlun.errors import NianlunError, from_rpc_error
 from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.local.home import GRPC_SERVICES
 
 ENDED: Final = (
     common_pb2.JOB_STATE_SUCCEEDED,
@@ -69,9 +72,23 @@ def session(target: str, key: str) -> Iterator[Client]:
 
 
 def _connection(target: str, key: str) -> Connection:
-    if target or key:
-        return Connection.of(target or None, key=key or None)
-    return Connection.local()
+    """Where to call and as whom: what is given or stands in the environment, else the local stack.
+
+    The stack's key goes to the stack alone, never to another address.
+    """
+    named = target or any(os.environ.get(f"NIANLUN_{s.upper()}_TARGET") for s in GRPC_SERVICES)
+    if not named and not key:
+        return Connection.local()
+    given = Connection.of(target or None, key=key or None)
+    try:
+        stack = Connection.local()
+    except FileNotFoundError:
+        return given
+    if not named:
+        return replace(given, targets=stack.targets)
+    if not given.key and set(given.targets.values()) <= set(stack.targets.values()):
+        return replace(given, key=stack.key)
+    return given
 
 
 def follow(client: Client, job: common_pb2.Job, label: str, console: Console) -> common_pb2.Job:

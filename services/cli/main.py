@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -31,6 +33,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Nianlun: memory and retrieval for LLM agents.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nianlun {version('nianlun')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_version, help="Show the version."),
+    ] = False,
+) -> None:
+    """Nianlun: memory and retrieval for LLM agents."""
+
+
 app.command("migrate")(migrate.migrate)
 app.command("bootstrap")(bootstrap.bootstrap)
 app.add_typer(keys.tenants, name="tenants")

@@ -88,7 +88,7 @@ class Home:
                     f"{self.root} is in use by another stack"
                     + (f" (process {pid})" if pid else "")
                     + ". Stop it with Ctrl-C where it runs, or with"
-                    " `python -m services.local stop`, or use another folder: NIANLUN_HOME=/path"
+                    " `nianlun stack stop`, or use another folder: NIANLUN_HOME=/path"
                 ) from None
             lock.truncate(0)
             lock.write(str(os.getpid()))

@@ -42,7 +42,11 @@ class StdioCallers:
 
     def __init__(self, settings: McpSettings) -> None:
         if not _KEY.fullmatch(settings.connection.key):
-            raise RefusedError(401, "there is no key: set NIANLUN_API_KEY to a key of the tenant")
+            raise RefusedError(
+                401,
+                "there is no key: set NIANLUN_API_KEY to a key of the tenant,"
+                " or give --local for the stack of `make serve`",
+            )
         if not settings.user_id and not settings.choose_user:
             raise RefusedError(
                 400,

@@ -25,6 +25,8 @@ UserId = Annotated[
 ]
 Kind = Literal["fact", "note", "turn", "session", "everything"]
 
+_NAMED = 20  # collections that a refusal lists
+
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _REMOVES = ToolAnnotations(
@@ -170,9 +172,8 @@ class Tools:
         No passages is a possible result: then say that the documents do not cover it.
         """
         caller = self._anyone(ctx)
-        answer = await self._desk.call(
-            caller, knowledge.search, query, self._collection(collection), top_k=top_k
-        )
+        where = await self._collection(caller, collection)
+        answer = await self._desk.call(caller, knowledge.search, query, where, top_k=top_k)
         shape = reading.found(answer)
         if not shape.passages:
             text = f"No passage fits ({shape.held_back} were too far from the question)."
@@ -202,7 +203,9 @@ class Tools:
         Use search or recall instead when you only need the material.
         """
         caller = self._caller(ctx, user_id)
-        where = self._collection(collection) if collection or self._settings.collections else ""
+        where = ""
+        if collection or self._settings.collections:
+            where = await self._collection(caller, collection)
         asked = chat_input(
             caller.user_id,
             caller.session_id if save else "",
@@ -276,12 +279,17 @@ class Tools:
             raise ToolError("Say which user this is about: user_id is empty.")
         return caller
 
-    def _collection(self, named: str) -> str:
+    async def _collection(self, caller: Caller, named: str) -> str:
         allowed = self._settings.collections
         if not named:
-            if not allowed:
-                raise ToolError("Say which collection to search: this server has no default one.")
-            return allowed[0]
+            if allowed:
+                return allowed[0]
+            listed = await self._desk.call(caller, knowledge.list_collections, page_size=_NAMED)
+            names = ", ".join(each.collection_id for each in listed.collections)
+            raise ToolError(
+                "Say which collection to search, as this server has no default one. "
+                + (f"There are: {names}." if names else "There is none yet.")
+            )
         if allowed and named not in allowed:
             raise ToolError(f"This server searches only: {', '.join(allowed)}.")
         return named

@@ -123,6 +123,9 @@ async def test_search_and_ask_answer_from_documents(
         assert "8 TB" in text_of(hits)
         assert hits.structured_content["passages"][0]["document"] == "r6900"
         assert hits.structured_content["confidence"] in ("low", "medium", "high")
+        unnamed = await client.call_tool("search", {"query": "R6900-G5 memory limit"})
+        assert unnamed.is_error
+        assert "There are: manual." in text_of(unnamed)
         nothing = await client.call_tool(
             "search", {"query": "sourdough recipe", "collection": "manual"}
         )
