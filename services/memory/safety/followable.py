@@ -2,9 +2,10 @@
 """Which stored wishes may stand in the block that is to be followed.
 
 `is_injection` says whether a text is an attack, and has to let look-alikes pass; a list of attacks is
-never complete. What is followed is decided the other way round: a wish about answers that touches the
-rules of the system, obedience, secrets, addresses or commands is shown for reference, attack or not.
-A wrong refusal costs the place of one line, a wrong admission would hand the system over.
+never complete. What is followed is decided the other way round: a wish has to name a manner of
+answering (language, length, form, tone, how to be addressed, ...) and to touch nothing beyond it (the
+rules of the system, obedience, secrets, addresses, commands, ...); else it is shown for reference,
+attack or not. A wrong refusal costs the place of one line, a wrong admission would hand the system over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,20 @@ from services.memory.safety.injection import unfolded
 
 MAX_CHARACTERS: Final = 200
 
+_MANNER: Final = re.compile(
+    # Language, length, level.
+    r"\b(?:english|chinese|mandarin|cantonese|french|german|spanish|japanese|korean|russian|languages?|bilingual\w*|short\w*|brief\w*|concise\w*|terse\w*|succinct\w*|compact\w*|long\w*|length|lengthy|detail\w*|thorough\w*|in[- ]depth|depth"
+    r"|\d+ words?|words|sentences?|paragraphs?|lines?|explain\w*|explanations?|plain\w*|simpl\w+|jargon|technical\w*|non-technical|beginners?|experts?|eli5|vocabulary|to the point|fluff|filler|small talk"
+    # Form.
+    r"|bullets?|bullet ?points?|lists?|tables?|headings?|headers?|markdown|formats?|formatting|json|yaml|code|snippets?|examples?|sources?|cit(?:e|es|ing|ation|ations)|references?|links?|footnotes?|metric|imperial|units?|celsius|fahrenheit|(?:24|12)[- ]?hours?|time ?zones?|dates?"
+    r"|emojis?|emoticons?|bold|italics?|line numbers?|file ?names?|latex|formulas?|equations?|diagrams?|summar\w+|conclusions?|steps?|step[- ]by[- ]step|numbered|spelling|british|american|punctuation|exclamation marks?"
+    # Tone and address.
+    r"|tone|formal\w*|informal\w*|casual\w*|friendly|polite\w*|humou?r\w*|jokes?|funny|playful\w*|serious\w*|encouraging\w*|warm\w*|neutral\w*|direct|directly|blunt\w*|sugar-?coat\w*|style|call me|address me|nickname|pronouns?|greetings?|apologi[sz]\w*|apolog(?:y|ies)|compliments?|small-talk)\b"
+    r"|[中英日韩法德俄汉]文|[中英日韩法德俄汉]语|普通话|粤语|繁体|简体|双语|语言|简短|简洁|精简|精炼|扼要|简明|简单|短一?些|短一?点|长一?些|长一?点|长短|长度|详细|具体|展开|深入|细致|篇幅|字数|[\d一二三四五六七八九十百两]\s*(?:个?字|句|行|段|条|点)|句话|以内"
+    r"|分点|要点|列表|列出|清单|表格|标题|段落|分段|格式|排版|编号|代码|示例|例子|举例|比喻|类比|来源|出处|链接|引用|参考文献|脚注|单位|公制|英制|摄氏|华氏|小时制|时制|时区|日期|表情|颜文字|加粗|斜体|行号|文件名|公式|图表|图示|标点|感叹号"
+    r"|语气|口吻|口气|风格|文风|正式|轻松|活泼|幽默|玩笑|严肃|礼貌|客气|客套|敬语|寒暄|道歉|鼓励|委婉|直白|直接|称呼|叫我|喊我|管我叫|结论|先说|先给|步骤|一步步|解释|讲解|通俗|易懂|白话|大白话|术语|行话|入门|初学|小白|总结|概括|摘要|重点|废话|啰嗦|重复",
+    re.IGNORECASE,
+)
 _TOUCHES: Final = re.compile(
     r"\b(?:instruct\w*|directive\w*|rules?|polic(?:y|ies)|guidelines?|guardrails?|restrict\w*|unrestricted|constraints?|prompts?|safety|safeguards?|secur\w+"
     r"|filters?|filtering|moderat\w+|censor\w*|uncensored|unfiltered|ethic\w*|moral\w*|jailbr\w+|obey\w*|obedien\w+|comply|complies|compliance|disobey\w*|command\w*|execut\w+|without question"
@@ -38,7 +53,8 @@ _TOUCHES: Final = re.compile(
 
 
 def may_be_followed(*texts: str) -> bool:
-    """Whether a wish made of these texts may be shown as one to follow. Pure, no attack list."""
+    """Whether a wish made of these texts (value, statement) may be shown as one to follow: all of
+    them touch nothing else, and one names a manner of answering. Pure, no attack list."""
     for text in texts:
         if len(text) > MAX_CHARACTERS:
             return False
@@ -46,4 +62,4 @@ def may_be_followed(*texts: str) -> bool:
         # More than one form: something was spelled so that eyes and rules pass over it.
         if len(forms) > 1 or _TOUCHES.search(forms[0]) or _TOUCHES.search(forms[0][::-1]):
             return False
-    return True
+    return any(_MANNER.search(text) for text in texts)
