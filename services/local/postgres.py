@@ -8,6 +8,7 @@ that directory is the password.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -226,8 +227,24 @@ def stop_leftover(data_dir: Path) -> None:
         except psutil.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)
             process.wait(_STOP_S)
+    _end_orphans(data_dir)
     # A pid in the file may by now belong to a stranger, which would keep the server from starting.
     lock.unlink(missing_ok=True)
+
+
+def _end_orphans(data_dir: Path) -> None:
+    """End what a killed server left behind: a backend in the middle of a statement does not notice,
+    and holds the shared memory without which no server starts on the directory."""
+    orphans = [
+        process
+        for process in psutil.process_iter(["name", "cwd"])
+        if process.info["name"] == "postgres" and process.info["cwd"] == str(data_dir)
+    ]
+    for ask in (signal.SIGQUIT, signal.SIGKILL):
+        for process in orphans:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(ask)
+        _, orphans = psutil.wait_procs(orphans, _STOP_S)
 
 
 def _binaries() -> Path:
