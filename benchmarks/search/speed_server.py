@@ -30,7 +30,7 @@ from nianlun.embedder.v1 import embedder_pb2_grpc
 from services.common.db import Database
 from services.common.grpc.client import service_call
 from services.common.settings import DatabaseSettings
-from services.local.leash import leashed
+from services.local.leash import leash
 from services.retriever.promotion import Promoter
 from tests.support import db as testdb
 from tests.support import keys
@@ -121,11 +121,8 @@ def retriever(database: testdb.Database, embedder_port: int) -> Iterator[tuple[i
         f"{prefix}STATEMENT_TIMEOUT_S": "600",
         "NIANLUN_LOG_LEVEL": "WARNING",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "services.retriever"],
-        env=env,
-        preexec_fn=leashed(signal.SIGTERM),  # noqa: PLW1509 - no thread of ours holds a lock here
-    )
+    command, arguments = leash([sys.executable, "-m", "services.retriever"], signal.SIGTERM)
+    process = subprocess.Popen(command, env=env, **arguments)
     try:
         yield port, process.pid
     finally:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -36,3 +38,24 @@ def leashed(signum: signal.Signals) -> Callable[[], None]:
             os.kill(os.getpid(), signum)
 
     return prepare
+
+
+def leash(
+    argv: Sequence[str], signum: signal.Signals, account: tuple[int, int] | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """`argv` and options of ``subprocess.Popen`` for a child that gets ``signum`` when this process
+    ends, and runs as ``account`` (user id, group id) where one is given.
+
+    By `setpriv` (util-linux) where there is one: a child that is forked, as it is for these options
+    of Popen, can crash before it starts while other threads, gRPC's for one, are at work.
+    """
+    setpriv = shutil.which("setpriv") if sys.platform.startswith("linux") else None
+    if setpriv is None:
+        options: dict[str, Any] = {"preexec_fn": leashed(signum)}
+        if account is not None:
+            options |= {"user": account[0], "group": account[1], "extra_groups": []}
+        return list(argv), options
+    words = [setpriv, "--pdeathsig", signum.name.removeprefix("SIG")]
+    if account is not None:
+        words += ["--reuid", str(account[0]), "--regid", str(account[1]), "--clear-groups"]
+    return [*words, "--", *argv], {}

@@ -25,7 +25,7 @@ import psutil
 import psycopg
 
 from services.local.errors import LocalError
-from services.local.leash import leashed
+from services.local.leash import leash
 
 DATABASE = "nianlun"
 _SUPERUSER = "postgres"
@@ -139,18 +139,18 @@ class EmbeddedPostgres:
     def _launch(self, binaries: Path) -> None:
         settings = {**_SETTINGS, "unix_socket_directories": str(self.socket_dir)}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        server = [str(binaries / "postgres"), "-D", str(self.data_dir), *options]
+        account = None if self._account is None else (self._account.uid, self._account.gid)
+        command, arguments = leash(server, signal.SIGINT, account)
         with (self.data_dir.parent / "postgres.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(binaries / "postgres"), "-D", str(self.data_dir), *options],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd="/",
                 start_new_session=True,  # Ctrl-C goes to the owner, who stops clients first
-                user=None if self._account is None else self._account.uid,
-                group=None if self._account is None else self._account.gid,
-                extra_groups=None if self._account is None else [],
-                preexec_fn=leashed(signal.SIGINT),  # noqa: PLW1509 - no thread holds a lock here
+                **arguments,
             )
 
     def _wait_until_ready(self) -> None:
@@ -160,10 +160,12 @@ class EmbeddedPostgres:
             try:
                 psycopg.connect(self.dsn("postgres"), connect_timeout=5).close()
             except psycopg.OperationalError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                code = self._process.poll()
+                if code is not None or time.monotonic() > deadline:
+                    ended = "" if code is None else f"; it ended with code {code}"
                     raise LocalError(
-                        f"PostgreSQL did not start ({str(error).strip()}). The end of its log,"
-                        f" {self.data_dir.parent / 'postgres.log'}:\n{self._log_tail()}"
+                        f"PostgreSQL did not start ({str(error).strip()}{ended}). The end of its"
+                        f" log, {self.data_dir.parent / 'postgres.log'}:\n{self._log_tail()}"
                     ) from None
                 time.sleep(0.05)
             else:

@@ -110,24 +110,24 @@ class Promoter:
         self, tenant_id: str, collection_id: str, model_id: str, dimensions: int
     ) -> tuple[int | None, float]:
         """The smallest width with recall@20 >= 0.99 against exact scans; None if there is none."""
-        async with self.db.tenant() as conn:
+        # One snapshot: what is ingested meanwhile would be missing from one side of the comparison.
+        async with self.db.tenant(snapshot=True) as conn:
             probes = await dense.sample(conn, collection_id, model_id, _PROBES)
             truth = [set(await dense.exact(conn, collection_id, model_id, p, _K)) for p in probes]
-        recall = 0.0
-        for width in _WIDTHS:
-            async with self.db.tenant() as conn:
+            recall = 0.0
+            for width in _WIDTHS:
                 found = [
                     await dense.hnsw(
                         conn, tenant_id, collection_id, model_id, dimensions, p, _K, width
                     )
                     for p in probes
                 ]
-            shares = [
-                len(want & set(got)) / len(want)
-                for want, got in zip(truth, found, strict=True)
-                if want
-            ]
-            recall = sum(shares) / len(shares) if shares else 1.0
-            if recall >= _RECALL:
-                return width, recall
+                shares = [
+                    len(want & set(got)) / len(want)
+                    for want, got in zip(truth, found, strict=True)
+                    if want
+                ]
+                recall = sum(shares) / len(shares) if shares else 1.0
+                if recall >= _RECALL:
+                    return width, recall
         return None, recall

@@ -101,16 +101,19 @@ class Database:
         )
 
     @asynccontextmanager
-    async def tenant(self, tenant_id: str | None = None) -> AsyncIterator[Connection]:
+    async def tenant(
+        self, tenant_id: str | None = None, *, snapshot: bool = False
+    ) -> AsyncIterator[Connection]:
         """One transaction that sees and writes the rows of one tenant only.
 
-        ``tenant_id`` None means the tenant of the current caller. Commits at the end of the block,
-        rolls back on any exception. Never await a model or another service inside.
+        ``tenant_id`` None means the tenant of the current caller. With ``snapshot`` all statements
+        see the same state (REPEATABLE READ). Commits at the end of the block, rolls back on any
+        exception. Never await a model or another service inside.
         """
         tenant = context.current_caller().tenant_id if tenant_id is None else tenant_id
         if not tenant:
             raise ValueError("tenant_id must not be empty")
-        async with self._transaction({"nianlun.tenant_id": tenant}) as conn:
+        async with self._transaction({"nianlun.tenant_id": tenant}, snapshot) as conn:
             yield conn
 
     @asynccontextmanager
@@ -142,7 +145,9 @@ class Database:
         return None
 
     @asynccontextmanager
-    async def _transaction(self, settings: Mapping[str, str]) -> AsyncIterator[Connection]:
+    async def _transaction(
+        self, settings: Mapping[str, str], snapshot: bool = False
+    ) -> AsyncIterator[Connection]:
         """A transaction with these settings and the statement timeout. It begins and is set up in
         one round trip: a search has several, each of a few milliseconds."""
 
@@ -150,7 +155,7 @@ class Database:
             # Only now: the wait for the connection counts against the deadline too.
             wanted = {**settings, "statement_timeout": self._statement_timeout_ms()}
             # Two statements at once cannot be prepared.
-            await conn.execute(_begin(wanted), prepare=False)
+            await conn.execute(_begin(wanted, snapshot), prepare=False)
 
         with _translated():
             async with self._acquired(start) as conn:
@@ -247,9 +252,10 @@ def _connection_arguments(settings: DatabaseSettings) -> dict[str, Any]:
     return arguments
 
 
-def _begin(settings: Mapping[str, str]) -> sql.Composed:
+def _begin(settings: Mapping[str, str], snapshot: bool) -> sql.Composed:
     """Opens a transaction that has these settings."""
-    return sql.SQL("BEGIN; SELECT {}").format(
+    begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ" if snapshot else "BEGIN")
+    return begin + sql.SQL("; SELECT {}").format(
         sql.SQL(", ").join(
             sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
             for name, value in settings.items()
