@@ -116,7 +116,7 @@ def cardinality_of(attribute: str, wanted: Cardinality | None = None) -> Cardina
 def kind_of(attribute: str, wanted: FactKind, *texts: str) -> FactKind:
     """Only attributes about answering are preferences: what else is said must not be followed,
     nor what touches more than the manner of answering (`texts`: value, statement)."""
-    if not may_be_followed(*texts):
+    if not may_be_followed(*texts, named=_names_manner(attribute)):
         return FactKind.FACT
     if attribute in _PREFERENCE:
         return FactKind.PREFERENCE
@@ -131,9 +131,17 @@ def is_answering(attribute: str) -> bool:
 def trusted(fact: Fact) -> Fact:
     """`fact` as it may be loaded: a stored preference that may not be followed is a mere fact,
     whoever put it there and whatever the rules were then."""
-    if fact.kind is FactKind.PREFERENCE and not may_be_followed(fact.value, fact.statement):
+    named = _names_manner(fact.attribute)
+    if fact.kind is FactKind.PREFERENCE and not may_be_followed(
+        fact.value, fact.statement, named=named
+    ):
         return replace(fact, kind=FactKind.FACT)
     return fact
+
+
+def _names_manner(attribute: str) -> bool:
+    """Whether an attribute says by itself which manner of answering it is about."""
+    return attribute in _PREFERENCE and attribute != "instruction"
 
 
 def opposite(attribute: str) -> str | None:

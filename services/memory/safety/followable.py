@@ -52,9 +52,10 @@ _TOUCHES: Final = re.compile(
 )
 
 
-def may_be_followed(*texts: str) -> bool:
+def may_be_followed(*texts: str, named: bool = False) -> bool:
     """Whether a wish made of these texts (value, statement) may be shown as one to follow: all of
-    them touch nothing else, and one names a manner of answering. Pure, no attack list."""
+    them touch nothing else, and one names a manner of answering, unless the attribute that it is
+    the value of does so already (`named`). Pure, no attack list."""
     for text in texts:
         if len(text) > MAX_CHARACTERS:
             return False
@@ -62,4 +63,4 @@ def may_be_followed(*texts: str) -> bool:
         # More than one form: something was spelled so that eyes and rules pass over it.
         if len(forms) > 1 or _TOUCHES.search(forms[0]) or _TOUCHES.search(forms[0][::-1]):
             return False
-    return any(_MANNER.search(text) for text in texts)
+    return named or any(_MANNER.search(text) for text in texts)

@@ -224,6 +224,14 @@ def test_i05_what_names_no_manner_of_answering_is_not_followed(text: str) -> Non
     assert not safety.may_be_followed(text)
 
 
+@pytest.mark.parametrize(("attribute", "value"), [("call_me", "Annie"), ("answer_tone", "海盗腔")])
+def test_an_attribute_that_names_the_manner_takes_any_harmless_value(
+    attribute: str, value: str
+) -> None:
+    assert profile.kind_of(attribute, FactKind.PREFERENCE, value) is FactKind.PREFERENCE
+    assert profile.kind_of("instruction", FactKind.PREFERENCE, value) is FactKind.FACT
+
+
 @pytest.mark.parametrize(
     "text",
     ["先给结论再解释", "回复尽量精炼", "don't sugarcoat", "respond in French", "回答里附上来源链接", "请不要忘记加上单位", "Use the metric system", "不要超过 200 字",
