@@ -7,7 +7,10 @@ row or by moving it to a later time, never by failing it.
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -88,15 +91,20 @@ class Worker:
     async def _work(self, stop: asyncio.Event, concurrency: int) -> None:
         while not stop.is_set():
             app = self._app()
+            lost = _lost_rows(app)
             try:
                 async with app.open_async():
-                    await self._until(stop, app, concurrency)
+                    await self._until(stop, lost, app, concurrency)
+                if lost.is_set():
+                    self._log.warning("worker_restarts", why="a job's row could not be moved on")
             except (queue_errors.ProcrastinateException, psycopg.Error, OSError) as error:
                 self._log.warning("worker_restarts", why=type(error).__name__)
             if not stop.is_set():
                 await asyncio.sleep(_RESTART_S)
 
-    async def _until(self, stop: asyncio.Event, app: procrastinate.App, concurrency: int) -> None:
+    async def _until(
+        self, stop: asyncio.Event, lost: asyncio.Event, app: procrastinate.App, concurrency: int
+    ) -> None:
         settings = self._settings
         working = asyncio.create_task(
             app.run_worker_async(
@@ -112,18 +120,20 @@ class Worker:
             )
         )
         stopping = asyncio.create_task(stop.wait())
+        losing = asyncio.create_task(lost.wait())
         try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, stopping, losing}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 # Cancelling asks the worker to stop; it first waits for its jobs.
                 working.cancel()
             try:
                 await working
             except asyncio.CancelledError:
-                if not stop.is_set():
+                if not stop.is_set() and not lost.is_set():
                     raise
         finally:
             stopping.cancel()
+            losing.cancel()
             if not working.done():
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
@@ -159,3 +169,28 @@ class Worker:
 
         app.task(name=TASK, queue=self._schema, retry=_Again(self._settings.backoff_base_s))(run)
         return app
+
+
+def _lost_rows(app: procrastinate.App) -> asyncio.Event:
+    """Set when the row of a job that was worked on could be neither finished nor put off.
+
+    procrastinate goes on without a word, and the row stays "doing" under a worker that beats:
+    nobody would ever take it up, nor what waits for its lock. A new worker makes it a stalled one.
+    """
+    lost = asyncio.Event()
+
+    def watched(move: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(move)
+        async def moving(*arguments: Any, **options: Any) -> Any:
+            try:
+                return await move(*arguments, **options)
+            except BaseException:
+                lost.set()
+                raise
+
+        return moving
+
+    manager: Any = app.job_manager
+    manager.finish_job = watched(manager.finish_job)
+    manager.retry_job = watched(manager.retry_job)
+    return lost

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from procrastinate.exceptions import ConnectorException
+from procrastinate.manager import JobManager
 from pydantic import SecretStr
 
 from nianlun.common.v1 import common_pb2
@@ -315,6 +317,35 @@ async def test_one_lock_one_at_a_time_in_order(jobs_db: Database):
         for job_id in ids:
             assert (await _ended(jobs, job_id)).state == "succeeded"
     assert order == ids
+
+
+async def test_a_row_that_could_not_be_finished_holds_nobody_up(
+    jobs_db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    """The database goes away in the one moment between the end of a job and that of its row."""
+    jobs = _jobs(jobs_db)
+    ran: list[str] = []
+    finish = JobManager.finish_job
+    failures = iter([ConnectorException("gone")])
+
+    async def finish_job(self: JobManager, *arguments, **options) -> None:
+        for failure in failures:
+            raise failure
+        await finish(self, *arguments, **options)
+
+    async def handler(run: JobRun):
+        ran.append(run.job_id)
+
+    monkeypatch.setattr(JobManager, "finish_job", finish_job)
+    jobs.register("k", handler)
+    first = await _enqueue(jobs_db, jobs, lock="one after the other")
+    second = await _enqueue(jobs_db, jobs, lock="one after the other")
+    async with _working(jobs):
+        assert (await _ended(jobs, second)).state == "succeeded"
+    assert ran == [first, second]
+    with jobs_db.test_database.connect() as owner:
+        rows = owner.execute("SELECT 1 FROM memory_queue.procrastinate_jobs").fetchall()
+    assert rows == []
 
 
 async def test_a_zombie_writes_nothing_after_its_lease_is_gone(jobs_db: Database):
