@@ -99,13 +99,6 @@ def item_error(reason: str, message: str) -> common_pb2.ItemError:
     return common_pb2.ItemError(reason=reason_number(reason), message=message[:500])
 
 
-def reason_of(error: grpc.RpcError) -> str | None:
-    """The ErrorInfo reason an RPC failed with, or None where it carries none."""
-    status = _status_of(error)
-    info = None if status is None else _error_info(status)
-    return None if info is None else info.reason
-
-
 def _passed_through(status: status_pb2.Status) -> DomainError | None:
     info = _error_info(status)
     if info is None or info.reason not in CATALOGUE:

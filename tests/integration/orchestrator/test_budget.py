@@ -9,8 +9,8 @@ import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
-from services.common.status import reason_of
 from tests.support import fake_llm as llm
+from tests.support.calls import decode
 from tests.support.db import Databases
 from tests.support.fake_llm import FakeLlm
 from tests.support.requests import new_id
@@ -65,7 +65,7 @@ async def test_a_used_up_budget_stops_the_model_and_says_so(
     with pytest.raises(grpc.aio.AioRpcError) as stopped:
         await _chat(client, intent=o.INTENT_EXTRACT, response_schema=SCHEMA)
     assert stopped.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert reason_of(stopped.value) == "BUDGET_EXHAUSTED"
+    assert decode(stopped.value).reason == "BUDGET_EXHAUSTED"
     assert (await _chat(other)).answer.text == "树的一生。"
 
 
