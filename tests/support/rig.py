@@ -13,15 +13,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trustme
 
+from tests.support import fake_llm as llm
 from tests.support.db import Database, Tenant
+from tests.support.fake_llm import FakeLlm
 from tests.support.proxy import cutting_proxy
 from tests.support.stack import Stack
 
 Action = Callable[[], Awaitable[None]]
+_STORY: Final = "很久很久以前，" * 200
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,10 @@ class OneService:
 
 @asynccontextmanager
 async def rig(
-    stack: Stack, thinking: Stack, database: Database, folder: Path
+    stack: Stack, thinking: Stack, fake_llm: FakeLlm, database: Database, folder: Path
 ) -> AsyncIterator[Rig]:
-    """The services of `stack` and the orchestrator of `thinking`, and beside them
+    """The services of `stack` and the orchestrator of `thinking`, whose model knows a name and a
+    long story, and beside them
 
     - NIANLUN_TEST_RESTARTED: a memory service; `/stop` and `/start` are asked for,
     - NIANLUN_TEST_PROXIED: memory behind a proxy; `/cut` loses the next answer together with its
@@ -81,6 +85,9 @@ async def rig(
     - NIANLUN_TEST_TLS: a memory service over TLS as "localhost", with the authority's certificate
       in the file NIANLUN_TEST_CA.
     """
+    for question in ("What do you know about me?", "我叫什么"):
+        fake_llm.on(question, llm.text("你叫陈川，主要写代码。"))
+    fake_llm.on("讲一个长故事", llm.text(_STORY, piece_delay_s=0.05))
     tenant = database.tenant()
     async with AsyncExitStack() as running:
         restarted = await _started(running, OneService(database, stack, {}))

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from nianlun.memory.v1 import memory_pb2 as m
-from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import FakeLlm
 from tests.support.markdown import blocks
@@ -70,7 +69,6 @@ IMPORTS = "".join(
         "java.util.concurrent.TimeUnit",
     )
 )
-STORY = "很久很久以前，" * 200
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
@@ -122,10 +120,7 @@ async def running(
     fake_llm: FakeLlm,
     tmp_path: Path,
 ) -> AsyncIterator[Rig]:
-    fake_llm.on("What do you know about me?", llm.text("你叫陈川，主要写代码。"))
-    fake_llm.on("我叫什么", llm.text("你叫陈川，主要写代码。"))
-    fake_llm.on("讲一个长故事", llm.text(STORY, piece_delay_s=0.05))
-    async with rig(stack, thinking_stack, database, tmp_path) as found:
+    async with rig(stack, thinking_stack, fake_llm, database, tmp_path) as found:
         yield found
 
 

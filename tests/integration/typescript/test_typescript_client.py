@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import FakeLlm
 from tests.support.markdown import blocks
@@ -23,7 +22,6 @@ from tests.support.stack import Stack
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "clients/typescript"
 OLDEST_NODE = (20, 19)
-STORY = "很久很久以前，" * 200
 
 pytestmark = [pytest.mark.typescript, pytest.mark.timeout(900)]
 
@@ -95,10 +93,7 @@ async def running(
     fake_llm: FakeLlm,
     tmp_path: Path,
 ) -> AsyncIterator[Rig]:
-    fake_llm.on("What do you know about me?", llm.text("你叫陈川，主要写代码。"))
-    fake_llm.on("我叫什么", llm.text("你叫陈川，主要写代码。"))
-    fake_llm.on("讲一个长故事", llm.text(STORY, piece_delay_s=0.05))
-    async with rig(stack, thinking_stack, database, tmp_path) as found:
+    async with rig(stack, thinking_stack, fake_llm, database, tmp_path) as found:
         yield found
 
 
