@@ -255,6 +255,18 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
 )
 
 
+# Kinds whose digits alone say nothing: inside a key, a hash or a UUID they are a part of it.
+_BARE_NUMBERS: Final = frozenset({"bank_card", "cn_mobile", "phone", "ssn"})
+_UUID: Final = re.compile(
+    r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"
+)
+_UUID_LENGTH: Final = 36
+_WORD_END: Final = re.compile(r"[0-9A-Za-z]*\Z")
+_WORD_START: Final = re.compile(r"[0-9A-Za-z]*")
+_HASH: Final = re.compile(r"(?=(?:.*[A-Fa-f]){2})[0-9A-Fa-f]{20,}")
+# Longer words are not told apart any further.
+_WORD_LIMIT: Final = 256
+
 # At least one of these is in whatever a rule above matches: most texts hold none.
 _NEEDED: Final = re.compile(
     # A number of seven digits or more, one with its country, a house number.
@@ -296,6 +308,22 @@ def _folded(text: str) -> tuple[str, Sequence[int] | None]:
     return _SPELT.sub(lambda m: m.group().translate(_DIGITS), text), places
 
 
+def _in_identifier(text: str, start: int, end: int) -> bool:
+    """Whether the number at `start:end` is a part of a longer name: a UUID, a hash, a key with letters
+    on both sides. A word straight before a number ("tel13812345678") does not make it one."""
+    uuids = _UUID.finditer(text, max(0, start - _UUID_LENGTH), end + _UUID_LENGTH)
+    if any(m.start() < end and start < m.end() for m in uuids):
+        return True
+    before = _WORD_END.search(text, max(0, start - _WORD_LIMIT), start)
+    after = _WORD_START.match(text, end, end + _WORD_LIMIT)
+    head, tail = before.group() if before else "", after.group() if after else ""
+    return (
+        (bool(head) and bool(tail))
+        or (any(map(str.isdigit, head)) and any(map(str.isalpha, head)))
+        or (bool(head or tail) and _HASH.fullmatch(head + text[start:end] + tail) is not None)
+    )
+
+
 def redact(text: str) -> Redaction:
     """Replace personal data by `[kind]`. Never raises; a clean text comes back unchanged."""
     folded, places = _folded(text)
@@ -308,6 +336,8 @@ def redact(text: str) -> Redaction:
             group = "value" if "value" in pattern.groupindex else 0
             start, end = match.span(group)
             if taken.find(1, start, end) >= 0 or not check(match.group(group)):
+                continue
+            if group == 0 and kind in _BARE_NUMBERS and _in_identifier(folded, start, end):
                 continue
             spans.append(
                 (start, end, kind) if places is None else (places[start], places[end - 1] + 1, kind)

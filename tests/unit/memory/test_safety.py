@@ -55,6 +55,9 @@ PERSONAL = [
     ("社会信用代码 9135 0100 M000 100Y 43", "cn_uscc"),
     ("密碼是 hunter2x9", "secret"),
     ("邮箱: zhang.san@公司.cn", "email"),
+    ("tel13812345678", "cn_mobile"),
+    ("加我13812345678thx", "cn_mobile"),
+    ("visa4111111111111111", "bank_card"),
 ]
 
 
@@ -72,7 +75,9 @@ def test_i07_personal_data_is_replaced(text: str, kind: str) -> None:
      "the secret is patience.", "sk-something-long-but-words-only", "这条路 5 号前修好", "12 Monkeys Drive-in",
      "5 Star Court of Appeals", "400-820-8820", "ISBN 978-3-16-148410-0", "access token: see_docs",
      "订单 13812345678901 已发货", "订单号 2024031512345676", "2023 2024 2025 2026", "token: 128000", "git@github.com:foo/bar.git",
-     "npm i @types/node@20.1.0", "一二三四五六七八九十十一十二", "1 3 8 1 2 3 4 5 6 7 8"],
+     "npm i @types/node@20.1.0", "一二三四五六七八九十十一十二", "1 3 8 1 2 3 4 5 6 7 8",
+     "kept164531f6105847498537138ee312c9e6", "提交 13812345678abcdef0123456789abcdef01234567 已合并",
+     "user 4111b111-1111-4111-8111-111111111111", "12345678-4111-4111-8111-111111111111", "sha 9f2c13812345678", "obj_5f13912345678"],
 )  # fmt: skip
 def test_i07_other_numbers_stay(text: str) -> None:
     assert pii.redact(text).text == text
