@@ -1,7 +1,11 @@
 """Synthetic collections of any size, written straight into the retriever's tables by their owner.
 
-Words follow Zipf's law over a vocabulary of made-up words and Chinese bigrams; vectors lie in
-clusters, as embeddings do. Nothing here is timed: the retriever's own ingestion is measured apart.
+Words follow Zipf's law over a vocabulary of made-up words and Chinese bigrams. Vectors lie as those
+of the default model do over the labelled sets' 11,875 documents: a mean of length 0.89, variances
+that fall as a power of their rank, clusters; at that size the local intrinsic dimension is 26
+(theirs: 22) and the nearest and twentieth neighbour are at a distance of 0.36 and 0.41 (0.34 and
+0.42). Noise of equal size in all directions has far more dimensions than text, and neighbours that
+no index can tell apart. Nothing here is timed: the retriever's own ingestion is measured apart.
 """
 
 from __future__ import annotations
@@ -24,8 +28,11 @@ MODEL = "bench"
 WORDS_PER_CHUNK = 60
 CHUNKS_PER_DOCUMENT = 20
 _VOCABULARY = 50_000
-_CLUSTERS = 2_000
-_TOPICS = 100
+_CLUSTERS = 500
+_MEAN = 0.89
+_DECAY = 1.25
+_WITHIN = 0.6
+"""Share of the variance that is within clusters."""
 _SEGMENTS = 6
 _BATCH = 50_000
 _HAN = (
@@ -87,24 +94,25 @@ def corpus(size: int, seed: int = 1) -> Corpus:
     names = vocabulary()
     weights = 1.0 / np.arange(3, len(names) + 3) ** 1.05
     words = rng.choice(len(names), size=(size, WORDS_PER_CHUNK), p=weights / weights.sum())
-    centres = _centres(rng)
+    spread = _spread()
+    centres = rng.standard_normal((_CLUSTERS, DIMENSIONS), np.float32) * spread
     vectors = np.empty((size, DIMENSIONS), np.float16)
     for first in range(0, size, _BATCH):
         count = min(_BATCH, size - first)
-        rows = centres[rng.integers(_CLUSTERS, size=count)]
-        rows = rows + 0.6 * rng.standard_normal((count, DIMENSIONS), np.float32)
+        own = rng.standard_normal((count, DIMENSIONS), np.float32) * spread
+        of_cluster = centres[rng.integers(_CLUSTERS, size=count)]
+        rows = np.sqrt(1 - _WITHIN) * of_cluster + np.sqrt(_WITHIN) * own
+        rows[:, -1] += _MEAN
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         vectors[first : first + count] = rows.astype(np.float16)
     return Corpus(names, words.astype(np.int32), vectors)
 
 
-def _centres(rng: np.random.Generator) -> NDArray[np.float32]:
-    """Clusters within topics within one language: as with real embeddings, nothing is orthogonal to
-    everything else, and an approximate index finds its way from one to the next."""
-    topics = rng.standard_normal((_TOPICS, DIMENSIONS), np.float32)
-    own = rng.standard_normal((_CLUSTERS, DIMENSIONS), np.float32)
-    shared = rng.standard_normal(DIMENSIONS, np.float32)
-    return 0.5 * shared + 0.7 * topics[rng.integers(_TOPICS, size=_CLUSTERS)] + 0.7 * own
+def _spread() -> NDArray[np.float32]:
+    """Standard deviation by axis (384,): what the mean leaves of vectors of length 1."""
+    variances = np.arange(1, DIMENSIONS + 1) ** -_DECAY
+    shares = variances / variances.sum()
+    return np.asarray(np.sqrt(shares * (1 - _MEAN**2)), np.float32)
 
 
 def best(of: Corpus, asked: Sequence[Question], k: int) -> NDArray[np.float32]:

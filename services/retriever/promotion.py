@@ -21,6 +21,8 @@ _RECALL: Final = 0.99
 _K: Final = 20
 _PROBES: Final = 100
 _WIDTHS: Final = (64, 100, 200, 400, 800)
+# The second graph takes three times as long to build; few collections need it.
+_GRAPHS: Final = (dense.Graph(m=16, ef_construction=100), dense.Graph(m=32, ef_construction=200))
 
 
 async def queue_build(
@@ -60,15 +62,20 @@ class Promoter:
         space = collection.space(model_id) if collection else None
         if space is None or not 0 < space.dimensions <= MAX_DIMENSIONS:
             return {"index": ""}
-        name = await self._build(job.tenant_id, collection_id, model_id, space.dimensions)
-        width, recall = await self._check(job.tenant_id, collection_id, model_id, space.dimensions)
+        name, width, recall = "", None, 0.0
+        for graph in _GRAPHS:
+            name = await self._build(job.tenant_id, collection_id, space, graph)
+            width, recall = await self._check(
+                job.tenant_id, collection_id, model_id, space.dimensions
+            )
+            if width is not None:
+                break
+            logs.get(__name__).warning("index_recall_low", model=model_id, recall=recall, m=graph.m)
         async with self.db.tenant() as conn:
             there = await collections.set_space_index(
                 conn, collection_id, model_id, name if width else None, width
             )
         if width is None or not there:
-            if there:
-                logs.get(__name__).warning("index_recall_low", model=model_id, recall=recall)
             await self._drop(name)
             return {"index": "", "recall": f"{recall:.4f}"}
         return {"index": name, "ef_search": str(width), "recall": f"{recall:.4f}"}
@@ -85,11 +92,17 @@ class Promoter:
         return {"index": ""}
 
     async def _build(
-        self, tenant_id: str, collection_id: str, model_id: str, dimensions: int
+        self, tenant_id: str, collection_id: str, space: Space, graph: dense.Graph
     ) -> str:
         async with await self._owner() as owner:
             return await dense.create_index(
-                owner, tenant_id, collection_id, model_id, dimensions, self.memory_mb
+                owner,
+                tenant_id,
+                collection_id,
+                space.model_id,
+                space.dimensions,
+                graph,
+                self.memory_mb,
             )
 
     async def _drop(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pgvector import HalfVector
 from psycopg import AsyncConnection, sql
@@ -153,12 +154,21 @@ def index_name(tenant_id: str, collection_id: str, model_id: str) -> str:
     return "vectors_hnsw_" + hashlib.sha256(scope.encode()).hexdigest()[:24]
 
 
+@dataclass(frozen=True)
+class Graph:
+    """How close-meshed an HNSW graph is: links a node, and candidates looked at for them."""
+
+    m: int
+    ef_construction: int
+
+
 async def create_index(
     owner: AsyncConnection[object],
     tenant_id: str,
     collection_id: str,
     model_id: str,
     dimensions: int,
+    graph: Graph,
     memory_mb: int,
 ) -> str:
     """Builds the partial HNSW index of a space without blocking writers; returns its name.
@@ -175,11 +185,13 @@ async def create_index(
         sql.SQL(
             """CREATE INDEX CONCURRENTLY {name} ON retriever.vectors
                USING hnsw ((embedding::halfvec({dimensions})) halfvec_ip_ops)
-               WITH (m = 16, ef_construction = 100)
+               WITH (m = {m}, ef_construction = {ef_construction})
                WHERE tenant_id = {tenant} AND collection_id = {collection} AND model_id = {model}"""
         ).format(
             name=sql.Identifier(name),
             dimensions=sql.Literal(dimensions),
+            m=sql.Literal(graph.m),
+            ef_construction=sql.Literal(graph.ef_construction),
             tenant=sql.Literal(tenant_id),
             collection=sql.Literal(collection_id),
             model=sql.Literal(model_id),
