@@ -46,7 +46,7 @@ $(VENV)/.light: pyproject.toml | $(BIN)/python
 # The test set: model stack and tools.
 $(VENV)/.test: $(VENV)/.light
 	@echo "installing the test set into $(VENV) ..."
-	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,proto,dev,deploy,mcp,docs,embedder-torch,flag]'
+	@$(PIP) install --quiet --no-compile $(PIP_ARGS) --editable '.[gateway,ingest,proto,dev,deploy,mcp,docs,embedder-torch,flag]'
 	@touch $@
 
 protos/gen/.stamp: $(PROTOS) | $(VENV)/.light

@@ -1,28 +1,44 @@
-"""Office formats and e-books, through `markitdown` where that extra is installed."""
+"""Office formats and e-books, through `markitdown` where the extra `ingest` is installed."""
 
 from __future__ import annotations
 
 import io
 from pathlib import PurePosixPath
+from typing import Any, Final
 
 from services.retriever.reading.blocks import ReadError, Unreadable, uri_path
 
+# Nianlun is run from a clone, where this command works as it stands.
+_HINT: Final = (
+    "this format needs the extra `ingest`: .venv/bin/pip install -e '.[ingest]' in the clone"
+)
+
 
 def to_markdown(data: bytes, uri: str) -> str:
-    """The document as Markdown. Raises ReadError without the extra and for what it cannot read."""
+    """The document as Markdown.
+
+    Raises ReadError NO_CONVERTER without the extra, BROKEN for what the converter cannot read.
+    """
     try:
         import markitdown
     except ImportError as error:
-        raise ReadError(
-            Unreadable.NO_CONVERTER,
-            "this format needs the extra: pip install 'nianlun[ingest]'",
-        ) from error
+        raise ReadError(Unreadable.NO_CONVERTER, _HINT) from error
     suffix = PurePosixPath(uri_path(uri)).suffix.lower() or None
     try:
         # Plugins and network access stay off: the bytes are all that is read.
         result = markitdown.MarkItDown(enable_plugins=False).convert_stream(
             io.BytesIO(data), file_extension=suffix
         )
+    except markitdown.FileConversionException as error:
+        if _lacks_parts(error, markitdown.MissingDependencyException):
+            raise ReadError(Unreadable.NO_CONVERTER, _HINT) from error
+        raise ReadError(Unreadable.BROKEN, "the converter could not read this document") from error
     except markitdown.MarkItDownException as error:
         raise ReadError(Unreadable.BROKEN, "the converter could not read this document") from error
     return str(result.text_content)
+
+
+def _lacks_parts(error: Any, missing: type[Exception]) -> bool:
+    """Whether every converter that knows the format lacks the package that it stands on."""
+    kinds = [attempt.exc_info[0] for attempt in error.attempts or () if attempt.exc_info]
+    return bool(kinds) and all(issubclass(kind, missing) for kind in kinds)

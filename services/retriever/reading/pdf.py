@@ -59,13 +59,9 @@ def read(data: bytes) -> tuple[str, str, list[Block]]:
 
 
 def _pages(data: bytes) -> tuple[str, list[list[str]]]:
-    try:
-        import pypdf
-        from pypdf.errors import DependencyError, PyPdfError
-    except ImportError as error:
-        raise ReadError(
-            Unreadable.NO_CONVERTER, "reading PDF needs the extra: pip install 'nianlun[ingest]'"
-        ) from error
+    import pypdf
+    from pypdf.errors import DependencyError, PyPdfError
+
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         # Many PDFs are encrypted with an empty user password: any viewer opens them.

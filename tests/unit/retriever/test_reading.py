@@ -7,6 +7,7 @@ import io
 import random
 import time
 
+import pypdf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,6 @@ def test_unreadable_content_is_named(data: bytes, cause: Unreadable) -> None:
 
 
 def test_encrypted_pdf_is_refused_and_plain_pdf_read() -> None:
-    pypdf = pytest.importorskip("pypdf")
     writer = pypdf.PdfWriter()
     writer.add_blank_page(200, 200)
     plain = io.BytesIO()
@@ -93,7 +93,6 @@ def pdf_of(lines: list[str]) -> bytes:
 
 
 def test_pdf_text_with_its_page() -> None:
-    pytest.importorskip("pypdf")
     parsed = reader.read(Source(data=pdf_of(["Bumblebee computes", "with CKKS quickly."])))
     assert parsed.format is Format.PDF
     assert "CKKS" in parsed.text
@@ -326,7 +325,6 @@ def test_damaged_and_neighbouring_encodings(data: bytes, name: str) -> None:
 
 
 def test_damaged_pdfs_are_refused_or_read() -> None:
-    pytest.importorskip("pypdf")
     rng = random.Random(5)
     plain = pdf_of(["Hello World"])
     parts = [
