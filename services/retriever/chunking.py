@@ -1,8 +1,8 @@
 """Blocks into chunks of about 200 tokens: the passages that are matched and returned.
 
 Small enough that a vector means one thing, cut at paragraphs, then sentences (Chinese and English),
-then clauses; tables by whole rows and code blocks whole. What is embedded and indexed begins with
-`title > section`, because a passage seldom repeats the words of its heading.
+then clauses; tables by whole rows, code blocks whole up to 6,000 characters. What is embedded and
+indexed begins with `title > section`, because a passage seldom repeats the words of its heading.
 """
 
 from __future__ import annotations
