@@ -376,3 +376,22 @@ async def test_dead_letters_are_listed_and_brought_back(stack: Stack) -> None:
     assert job.attempts == 2
     gone = await asyncio.to_thread(run, "nianlun", "jobs", "replay", "failed", env=env)
     assert gone.out.strip() == "there are no failed jobs"
+
+
+async def test_failed_jobs_of_the_orchestrator_are_seen_as_the_page_says(stack: Stack) -> None:
+    tenant = stack.client().tenant.tenant_id
+    page = (ROOT / "docs/operations/dead-letters.md").read_text(encoding="utf-8")
+    shown = page.split("```sql\n")[1].split("```")[0]
+    with stack.database.connect() as conn:
+        conn.execute(
+            "INSERT INTO orchestrator.jobs (tenant_id, job_id, kind, state, error_reason, end_time)"
+            " VALUES (%s, gen_random_uuid(), 'save_turn', 'failed', 'INVALID_ARGUMENT', now())",
+            (tenant,),
+        )
+    found: list[object] = []
+    with stack.database.connect() as conn:
+        cursor = conn.execute(shown.replace("'acme'", f"'{tenant}'"))
+        while cursor.nextset():
+            if cursor.description:
+                found += [row["kind"] for row in cursor.fetchall() if "kind" in row]
+    assert found == ["save_turn"]
