@@ -7,11 +7,13 @@ block is run, is covered by a named test, or says in the document why it cannot 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -51,6 +53,9 @@ ELSEWHERE = {
     "docs/howto/typescript.md": "tests/integration/typescript",
 }
 _BLOCK_S = 120
+_ACTIVATE = "source .venv/bin/activate"
+_OURS = re.compile(r"^(?:from|import) (?:nianlun|openai|mcp|httpx)\b", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^|\$\(|&&|\|)\s*(?:nianlun|python)\b")
 
 
 @pytest.fixture
@@ -58,6 +63,7 @@ def clone(tmp_path: Path, running: Stack) -> Path:
     """A folder that looks like the clone beside a running `make serve`."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     (tmp_path / ".nianlun").symlink_to(Path(running.info.log).parent)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     return tmp_path
 
 
@@ -102,6 +108,7 @@ def test_every_block_of_a_document(
     document: str, clone: Path, environment: dict[str, str], new_database: Callable[[], str]
 ) -> None:
     for block in blocks(ROOT / document, document):
+        _in_the_environment_of_the_clone(block)
         if block.kind == "covered":
             assert (ROOT / block.argument).exists(), f"{block}: there is no {block.argument}"
         elif block.kind == "file":
@@ -141,10 +148,43 @@ def test_a_block_that_fails_fails_its_test(
         _run(Block("page", 1, language, text, "run"), text, clone, environment)
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "needs"),
+    [
+        ("bash", "nianlun jobs list", True),
+        ("bash", "X=$(python -c 'print(1)')", True),
+        ("python", "from nianlun import Client", True),
+        ("bash", ".venv/bin/nianlun jobs list", False),
+        ("bash", "curl localhost", False),
+        ("python", "import json", False),
+    ],
+)
+def test_a_page_says_how_to_get_its_commands(language: str, text: str, needs: bool) -> None:
+    block = Block("docs/index.md", 1, language, text, "run")
+    assert _needs_the_clone(block) is needs
+    if needs:
+        with pytest.raises(AssertionError, match=r"docs/index\.md:1: .*bin/activate"):
+            _in_the_environment_of_the_clone(block)
+    _in_the_environment_of_the_clone(replace(block, document="README.md", line=1_000))
+
+
 def test_a_target_that_nothing_tests_is_named() -> None:
     with pytest.raises(AssertionError, match="who tests"):
         _covered(Block("page", 1, "bash", "make clean", "run"))
     assert not _covered(Block("page", 1, "bash", "make demo\nls", "run"))
+
+
+def _in_the_environment_of_the_clone(block: Block) -> None:
+    """A reader's shell knows neither `nianlun` nor the clone's Python until the page says how."""
+    if _needs_the_clone(block):
+        lines = (ROOT / block.document).read_text(encoding="utf-8").splitlines()[: block.line]
+        assert any(_ACTIVATE in line for line in lines), f"{block}: nothing says `{_ACTIVATE}`"
+
+
+def _needs_the_clone(block: Block) -> bool:
+    if block.language == "python":
+        return bool(_OURS.search(block.text))
+    return block.language in SHELL and any(_COMMAND.search(line) for line in block.commands)
 
 
 def _covered(block: Block) -> bool:
