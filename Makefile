@@ -154,9 +154,10 @@ chaos-memory: $(VENV)/.test protos/gen/.stamp ## Kill workers and the database u
 	@$(BIN)/python -m benchmarks.chaos_memory
 
 # ---- documents ---------------------------------------------------------------------------------
-docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md and README's table of RPCs from the code
+docs-config: $(VENV)/.light protos/gen/.stamp ## Write docs/configuration.md, README's table of RPCs and the measured tables
 	@$(BIN)/nianlun config docs --write docs/configuration.md
 	@$(BIN)/python -m services.cli.rpc_table --write README.md
+	@$(BIN)/python -m tools.docs.measured
 
 docs: $(VENV)/.light protos/gen/.stamp ## Build the documentation site into site/
 	@$(BIN)/python -c 'import material' 2>/dev/null || \

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +20,34 @@ def page(results: Path) -> str:
         "# Benchmarks",
         _INTRODUCTION,
     ]
-    for path in sorted(results.glob("*.json")):
-        parts += _section(path, json.loads(path.read_text(encoding="utf-8")))
+    found = {
+        path: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(results.glob("*.json"))
+    }
+    parts += _short(list(found.values()))
+    for path, measured in found.items():
+        parts += _section(path, measured)
     return "\n\n".join(parts) + "\n"
 
 
 def images(results: Path) -> list[Path]:
     """The plots beside the figures."""
     return sorted(results.glob("*.svg"))
+
+
+def _short(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What is short of its limit, of all benchmarks, before anything else."""
+    yield "## Short of the limit"
+    rows = ["| benchmark | figure | value | limit |", "|---|---|---|---|"]
+    for measured in found:
+        name = f"[{measured['name']}](#{measured['name']})"
+        run = ", a quick run" if measured.get("quick") else ""
+        for figure in measured["figures"]:
+            if figure.get("limit") is not None and not figure["ok"]:
+                shown = str(figure["name"]).replace("|", "\\|")
+                value, limit = _number(figure["value"]), _number(figure["limit"])
+                rows.append(f"| {name}{run} | {shown} | {value} | {limit} |")
+    yield "\n".join(rows) if len(rows) > 2 else "Nothing: every figure keeps its limit."
 
 
 def _section(path: Path, measured: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("grpc_tools")
 
-from tools.docs import contracts, figures, reference
+from tools.docs import contracts, figures, measured, reference
 
 PROTO = """
 syntax = "proto3";
@@ -134,8 +134,58 @@ def test_figures_say_whether_they_keep_their_limit(tmp_path: Path) -> None:
     (tmp_path / "speed.json").write_text(json.dumps(measured))
     (tmp_path / "speed.svg").write_text("<svg/>")
     text = figures.page(tmp_path)
+    first = text.split("## speed")[0]
+    assert "| [speed](#speed), a quick run | p95_ms | 12.35 | 10 |" in first
+    assert "recall" not in first
     assert "| p95_ms | 12.35 | 10 | short |" in text
     assert "| recall | 1 | 0.97 | ok |" in text
     assert "| a\\|b | 3 |  |  |" in text
     assert "`python -m benchmarks.speed`, a quick run, 2 cores, load 0.125 at the start" in text
     assert "![speed](images/benchmarks/speed.svg)" in text
+
+
+def test_without_a_short_figure_the_page_says_so(tmp_path: Path) -> None:
+    kept = {"name": "recall", "value": 1.0, "limit": 0.97, "ok": True}
+    body = {"name": "speed", "command": "python -m benchmarks.speed", "figures": [kept]}
+    (tmp_path / "speed.json").write_text(json.dumps(body))
+    assert "Nothing: every figure keeps its limit." in figures.page(tmp_path)
+
+
+@pytest.mark.parametrize("page", measured.PAGES)
+def test_measured_tables_are_those_of_the_results(page: str) -> None:
+    text = (measured.ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- measured:" in text
+    assert text == measured.merged(text), "run `make docs-config`"
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_gate_table_names_what_is_far_from_the_mean(tmp_path: Path, nested: bool) -> None:
+    gate = {
+        "none_elsewhere": {"a -> b": 0.98, "c -> d": 0.5, "e -> f": 0.25},
+        "refused_at_home": {"a": 0.0, "c": 0.25},
+    }
+    figures_of_gate = [
+        {"name": "offtopic_none_share", "value": 0.576, "limit": ">=0.95", "ok": False},
+        {"name": "intopic_refused_share", "value": 0.125, "limit": 0.2, "ok": True},
+    ]
+    body = {
+        "figures": figures_of_gate,
+        **({"details": {"gate": gate}} if nested else {"gate": gate}),
+    }
+    (tmp_path / "search.json").write_text(json.dumps(body))
+    text = "before\n<!-- measured:gate:begin -->\nold\n<!-- measured:gate:end -->\nafter\n"
+    rows = measured.merged(text, tmp_path).splitlines()
+    assert (rows[0], rows[-1]) == ("before", "after")
+    assert rows[4:-2] == [
+        "| put to another set's corpus: nothing is shown (mean of 3 pairs) | 57.6 % |"
+        + " at least 95 %: **short** |",
+        "| of these, `e` → `f` | 25 % | |",
+        "| of these, `c` → `d` | 50 % | |",
+        "| put to their own corpus: refused (mean of 2 sets) | 12.5 % | at most 20 %: kept |",
+        "| of these, `c` | 25 % | |",
+    ]
+
+
+def test_a_table_that_nothing_makes_is_refused() -> None:
+    with pytest.raises(measured.UnknownTable, match="tea"):
+        measured.merged("<!-- measured:tea:begin -->\n<!-- measured:tea:end -->")
