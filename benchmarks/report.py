@@ -180,14 +180,25 @@ def svg(charts: Sequence[tuple[str, Mapping[str, float]]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the run stood on, and how busy it was."""
+    """What the run stood on, and how busy it was; not the build of its kernel."""
     return {
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
         "load_1min": round(os.getloadavg()[0], 2),
     }
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as the system gives it, for instance "AMD EPYC 9R14"; or "unknown"."""
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or "unknown"
 
 
 def versions() -> dict[str, str]:

@@ -75,7 +75,7 @@ def _made_by(measured: Mapping[str, Any]) -> str:
         parts.append(f"{machine['cores']} cores")
     if "load_1min" in machine:
         parts.append(f"load {_number(machine['load_1min'])} at the start")
-    parts += [str(machine[name]) for name in ("gpu", "system") if machine.get(name)]
+    parts += [str(machine[name]) for name in ("cpu", "gpu", "system") if machine.get(name)]
     commit = measured.get("versions", {}).get("commit")
     if commit:
         parts.append(f"commit {commit}")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "benchmarks/results"
-PAGES: Final = ("docs/search.md",)
+PAGES: Final = ("docs/embedder.md", "docs/search.md")
 
 _BLOCK: Final = re.compile(
     r"(<!-- measured:(?P<name>[a-z-]+):begin -->\n).*?(<!-- measured:(?P=name):end -->)", re.DOTALL
@@ -82,6 +82,19 @@ def _rows(
             yield f"| {words[f'{kind} one'].format(name=shown)} | {_percent(share)} | |"
 
 
+def _engines(results: Path) -> str:
+    measured = _read(results, "embed")
+    rates, machine = measured["details"]["default model texts/s"], measured["machine"]
+    on = ", ".join(str(each) for each in (machine.get("cpu"), f"{machine['cores']} cores") if each)
+    rows = [f"| engine ({on}) | short texts/s | long texts/s |", "|---|---|---|"]
+    for name, engine in (
+        ("wheel", "the wheel's own (4-bit weights, 8-bit activations)"),
+        ("graph", "OpenVINO, without padding (the default)"),
+    ):
+        rows.append(f"| {engine} | {rates[f'{name} short']:.3g} | {rates[f'{name} long']:.3g} |")
+    return "\n".join(rows)
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
@@ -115,6 +128,7 @@ _CHINESE: Final = {
     "short": "**未达到**",
 }
 _TABLES: Final[Mapping[str, Callable[[Path], str]]] = {
+    "engines": _engines,
     "gate": lambda results: _gate(results, _ENGLISH),
     "gate-zh": lambda results: _gate(results, _CHINESE),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_a_run_is_written_with_its_machine_and_its_plot(
     assert body["details"] == {"by numpy": 4}
     assert body["command"].endswith("python -m benchmarks.some")
     assert body["machine"]["cores"] >= 1
+    assert body["machine"]["cpu"]
+    assert platform.release() not in str(body["machine"])
     markdown = (tmp_path / "some.md").read_text(encoding="utf-8")
     assert "| kept_ms | 3 | 5 | ok |\n| seen | 1.5 | - | ok |\n\n![some](some.svg)" in markdown
     assert "| a | table |" in markdown
@@ -56,6 +59,27 @@ def test_a_run_is_written_with_its_machine_and_its_plot(
     assert "a &lt; b" in drawn
     assert drawn.count("<rect") == 3
     assert made.ok
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        (
+            "processor\t: 0\nmodel name\t: AMD EPYC  9R14 \nflags: x\nmodel name\t: B\n",
+            "AMD EPYC 9R14",
+        ),
+        ("processor\t: 0\nCPU implementer\t: 0x41\n", "aarch64"),
+        ("", "aarch64"),
+    ],
+)
+def test_the_processor_is_named(
+    text: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "processor", lambda: "aarch64")
+    cpuinfo = tmp_path / "cpuinfo"
+    if text:
+        cpuinfo.write_text(text)
+    assert report.cpu_model(cpuinfo) == model
 
 
 def test_a_run_without_charts_has_no_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
