@@ -16,7 +16,8 @@ from services.common import errors, status
 PREFIX = "ERROR_REASON_"
 REASONS = [name.removeprefix(PREFIX) for name in common_pb2.ErrorReason.keys()]  # noqa: SIM118
 PUBLISHED = [reason for reason in REASONS if reason != "UNSPECIFIED"]
-PROTO = Path(__file__).resolve().parents[2] / "protos/nianlun/common/v1/common.proto"
+ROOT = Path(__file__).resolve().parents[2]
+PROTO = ROOT / "protos/nianlun/common/v1/common.proto"
 
 
 def test_every_published_reason_is_in_the_catalogue_and_no_other() -> None:
@@ -32,6 +33,21 @@ def test_the_comment_names_the_code_that_is_sent(reason: str) -> None:
     named = re.match(r"([A-Z_]+)(?:, per item)?:", first)
     assert named is not None, first
     assert grpc.StatusCode[named.group(1)] is errors.CATALOGUE[reason].code
+
+
+def _first_column(heading: str) -> list[str]:
+    """The names in the first column of the first table after a heading of docs/errors.md."""
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8").split(heading, 1)[1]
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    cells = [row.split("|")[1] for row in table[0].splitlines()[2:]]
+    return [name for cell in cells for name in re.findall(r"`([A-Z_]+)`", cell)]
+
+
+def test_the_page_explains_every_reason_and_every_degradation_once() -> None:
+    kinds = [name.removeprefix("DEGRADATION_KIND_") for name in common_pb2.DegradationKind.keys()]  # noqa: SIM118
+    assert sorted(_first_column("# Errors")) == sorted(PUBLISHED)
+    assert sorted(_first_column("## Degradations")) == sorted(set(kinds) - {"UNSPECIFIED"})
 
 
 @pytest.mark.parametrize("reason", PUBLISHED)
