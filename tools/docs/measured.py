@@ -15,7 +15,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "benchmarks/results"
-PAGES: Final = ("docs/embedder.md", "docs/search.md")
+PAGES: Final = ("docs/embedder.md", "docs/search.md", "docs/zh/search.md")
 
 _BLOCK: Final = re.compile(
     r"(<!-- measured:(?P<name>[a-z-]+):begin -->\n).*?(<!-- measured:(?P=name):end -->)", re.DOTALL

@@ -188,7 +188,9 @@ async def test_the_chat_controller_streams_and_a_reader_who_leaves_ends_the_work
     assert call.disconnected_at is not None
 
 
-@pytest.mark.parametrize("page", ["README.md", "clients/java/README.md", "docs/howto/java.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "README.zh-CN.md", "clients/java/README.md", "docs/howto/java.md"]
+)
 async def test_the_code_of_a_page_is_a_program_that_runs(
     runner: Path, running: Rig, page: str, tmp_path: Path
 ) -> None:

@@ -163,7 +163,8 @@ def _as_local_stack(running: Rig, home: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "clients/typescript/README.md", "docs/howto/typescript.md"]
+    "page",
+    ["README.md", "README.zh-CN.md", "clients/typescript/README.md", "docs/howto/typescript.md"],
 )
 async def test_the_code_of_a_page_is_a_program_that_runs(
     package: Path, running: Rig, page: str, tmp_path: Path
