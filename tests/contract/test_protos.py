@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,18 @@ def _numeric_bound_missing(file: descriptor_pb2.FileDescriptorProto) -> Iterator
 
 def test_bounds_stand_in_the_comments() -> None:
     assert [name for file in _source_info().file for name in _numeric_bound_missing(file)] == []
+
+
+def test_page_sizes_say_that_larger_ones_are_cut() -> None:
+    said = re.compile(r"1 to (\d+); 0 means \d+; larger values are cut to \1\.")
+    for file in _source_info().file:
+        comments = {
+            tuple(x.path): x.leading_comments.strip() for x in file.source_code_info.location
+        }
+        for m, message in enumerate(file.message_type):
+            for f, field in enumerate(message.field):
+                if field.name == "page_size":
+                    assert said.fullmatch(comments[4, m, 2, f]), message.name
 
 
 def test_the_contract_is_plain_proto3_that_an_old_compiler_reads() -> None:
