@@ -162,9 +162,20 @@ def _system(match: re.Match[str]) -> Made:
 @lru_cache(maxsize=1)
 def rules() -> Sequence[Rule]:
     """Patterns in order; the first that matches a clause is taken."""
+    return (
+        *(Rule(re.compile(p, re.IGNORECASE), make, lead=_ASKING) for p, make in _asked()),
+        *(Rule(re.compile(p, re.IGNORECASE), make, lead=_ADDRESSED) for p, make in _addressed()),
+        *(Rule(re.compile(p, re.IGNORECASE), make, greeted=True) for p, make in _greeting()),
+        *(Rule(re.compile(p, re.IGNORECASE), make) for p, make in (*_person(), *_doings())),
+        *(Rule(re.compile(p, re.IGNORECASE), make, subjectless=True) for p, make in _subjectless()),
+        *(Rule(re.compile(p, re.IGNORECASE), make, continues=True) for p, make in _continuing()),
+    )
+
+
+def _asked() -> Sequence[_Entry]:
+    """How to answer."""
     one, pref = Cardinality.ONE, FactKind.PREFERENCE
-    asked: list[_Entry] = [
-        # How to answer.
+    return [
         (rf"(?:用|使用|以|说|讲){_LANG}(?:来|跟我|给我|和我)?(?:{_ABOUT}|交流|沟通|说|写|聊)", Found("answer_language", kind=pref, cardinality=one)),
         (rf"{_ABOUT}(?:请|都|要|时|的时候|尽量|一律|最好|全部|统一)*(?:用|使用){_LANG}", Found("answer_language", kind=pref, cardinality=one)),
         (rf"{_ABOUT}(?:我|问题)?(?:的时候|时)?(?:请|都|要|尽量|最好|希望|可以|能|就|得|必须|务必)*(?:保持|写得?|得|说得?)?{_BRIEF}", Found("answer_length", kind=pref, cardinality=one)),
@@ -173,11 +184,28 @@ def rules() -> Sequence[Rule]:
         (rf"^(?P<v>(?:请|希望你?|麻烦你?|记得|记住|{_STANDING}|{_ABOUT}(?:我|问题)?(?:时|的时候|里|中)?)*(?:不要再?|别再?|不用|不必|不准|不许|少|避免){_STYLE})$", Found("instruction", kind=pref)),
         (rf"^(?P<v>(?:请|希望你?|麻烦你?|记得|记住|你)*{_STANDING}{_STYLE})$", _standing_wish),
     ]  # fmt: skip
-    addressed: list[_Entry] = [
+
+
+def _addressed() -> Sequence[_Entry]:
+    """What to call the user."""
+    one, pref = Cardinality.ONE, FactKind.PREFERENCE
+    return [
         (r"(?:叫我|称呼我(?:为)?|喊我)(?!做|去|来|起|干|吃|给|的|过|回|加|怎么|什么)(?P<v>[^，。！？,;；!?\n]{1,12}?)(?:就行|就好|就可以|吧|即可)?" + _END, Found("call_me", kind=pref, cardinality=one)),
     ]  # fmt: skip
-    plain: list[_Entry] = [
-        # Who the user is.
+
+
+def _greeting() -> Sequence[_Entry]:
+    """Names, in a message that greets."""
+    one = Cardinality.ONE
+    return [
+        (rf"^我是(?P<v>{_SURNAME}[\u4e00-\u9fff]{{1,2}}|(?-i:[A-Z])[A-Za-z]{{1,20}}){_END}", Found("name", cardinality=one)),
+    ]  # fmt: skip
+
+
+def _person() -> Sequence[_Entry]:
+    """Who the user is: name, age, work, places, school."""
+    one = Cardinality.ONE
+    return [
         (r"(?:我叫|我的名字(?:是|叫)|我名叫|本人叫|我的姓名是)(?!了|他|她|它|你|您|做|车|外卖|什么|人|不|苦|好|停|醒|上(?!官)|来|去|到|过|住|得|救|一|啥|谁)(?P<v>[^，。！？,;；!?\n\s]{1,12}|[A-Za-z][A-Za-z .'-]{0,30})" + _END, Found("name", cardinality=one)),
         (r"我的?(?:花名|昵称|网名|外号)(?:是|叫)" + _V + _END, Found("nickname", cardinality=one)),
         (r"我(?:今年)?(?:已经)?(?P<v>\d{1,3}|[一二三四五六七八九十]{1,3})岁", Found("age", cardinality=one)),
@@ -196,7 +224,12 @@ def rules() -> Sequence[Rule]:
         (rf"(?:我|本人)(?:是)?(?:做|搞|从事){_V}(?:的|工作|行业)(?:的)?{_END}", Found("occupation", cardinality=one)),
         (rf"我(?:的职业|的工作|的职位|的本职)是(?:一名|一个|一位)?{_V}{_END}", Found("occupation", cardinality=one)),
         (rf"我(?:在|就读于|毕业于|考上了?){_V}(?:上学|读书|读研|读博|念书|读大学)?{_END}(?<=学|书|研|博|校|院)", _school),
-        # Likes and the rest.
+    ]  # fmt: skip
+
+
+def _doings() -> Sequence[_Entry]:
+    """Likes, languages, pets, what is used and decided."""
+    return [
         (rf"我(?:已经)?(?:不再|不|再也不)(?:那么)?(?:喜欢|爱){_V}了{_END}", Found("likes", ended=True)),
         (rf"我{_ADV}(?:一点(?:儿)?(?:也|都)?|并|从来(?:都)?|从|完全|根本|实在|都|也|向来|一向)*(?:不(?:是很|怎么|太|大|那么)?(?:喜欢|爱)|讨厌|受不了|反感|不吃|吃不惯|不想吃)(?!你|他|她){_V}{_END}", Found("dislikes")),
         (rf"我最喜欢的(?P<k>[^，。！？,;；!?\n是]{{1,8}})(?:是|叫){_V}{_END}", _favourite),
@@ -212,30 +245,28 @@ def rules() -> Sequence[Rule]:
         (rf"(?:我们?|咱们?){_NOW}(?:在用|都用|一直用|平时用|改用|换成了?|用的是|使用的是|用){_V}{_END}(?<!来)(?<!去)", Found("uses")),
         (rf"我(?:家)?的(?P<k>[^，。！？,;；!?\n的是叫]{{1,8}})(?P<verb>是|叫|名叫|名字叫|改成了?|换成了?){_V}{_END}", _own_thing),
     ]  # fmt: skip
-    subjectless: list[_Entry] = [
+
+
+def _subjectless() -> Sequence[_Entry]:
+    """Clauses without a subject, of somebody who speaks of themselves."""
+    one = Cardinality.ONE
+    return [
         (rf"^(?:是|做|当)(?:一名|一个|一位|个|名|位)?{_JOB}(?:的)?{_END}", Found("occupation", cardinality=one)),
         (rf"^(?:是)?(?:做|搞|从事){_V}(?:的|工作|行业)(?:的)?{_END}", Found("occupation", cardinality=one)),
         (rf"^(?:名字|姓名|大名|本名|全名)(?:是|叫)(?P<v>[^，。！？,;；!?\n\s]{{1,12}}|[A-Za-z][A-Za-z .'-]{{0,30}}){_END}", Found("name", cardinality=one)),
         (rf"^叫(?P<v>{_SURNAME}[\u4e00-\u9fff]{{1,2}}){_END}", Found("name", cardinality=one)),
         (rf"^(?:是)?来自{_V}{_END}", Found("hometown", cardinality=one)),
     ]  # fmt: skip
-    continuing: list[_Entry] = [
+
+
+def _continuing() -> Sequence[_Entry]:
+    """Clauses that go on with the subject of the one before."""
+    return [
         (rf"^(?:也|还|而且|并且|但)?{_NOW}(?:搬(?:家)?(?:到|去|回)(?:了)?|住在|定居(?:在|到)|居住在|常住){_V}(?:了|这边|那边|生活)?{_END}", _city),
         (rf"^(?:而且|并且|但)?{_ADV}(?:不喜欢|不太喜欢|不爱|讨厌|受不了)(?!你|他|她){_V}{_END}", Found("dislikes")),
         (rf"^(?:而且|并且|但)?{_ADV}(?:喜欢|热爱|爱好是|迷上了?|爱上了?)(?!过|人|你|他|她|的|不){_V}{_END}", Found("likes")),
         (rf"^(?:而且|并且)?{_NOW}在{_V}(?:工作|上班|任职|就职){_END}", _job_or_city),
     ]  # fmt: skip
-    greeting: list[_Entry] = [
-        (rf"^我是(?P<v>{_SURNAME}[\u4e00-\u9fff]{{1,2}}|(?-i:[A-Z])[A-Za-z]{{1,20}}){_END}", Found("name", cardinality=one)),
-    ]  # fmt: skip
-    return (
-        *(Rule(re.compile(p, re.IGNORECASE), make, lead=_ASKING) for p, make in asked),
-        *(Rule(re.compile(p, re.IGNORECASE), make, lead=_ADDRESSED) for p, make in addressed),
-        *(Rule(re.compile(p, re.IGNORECASE), make, greeted=True) for p, make in greeting),
-        *(Rule(re.compile(p, re.IGNORECASE), make) for p, make in plain),
-        *(Rule(re.compile(p, re.IGNORECASE), make, subjectless=True) for p, make in subjectless),
-        *(Rule(re.compile(p, re.IGNORECASE), make, continues=True) for p, make in continuing),
-    )
 
 
 def _standing_wish(match: re.Match[str]) -> Made:
