@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import typer
 
+from services.common import extras
+
 _NEEDED: Final = ("nianlun_mcp", "mcp", "uvicorn", "starlette")
 CONTEXT: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -19,8 +21,7 @@ def mcp(context: typer.Context) -> None:
         if error.name is None or not error.name.startswith(_NEEDED):
             raise
         typer.echo(
-            "nianlun: the MCP server is not installed: pip install 'nianlun[mcp]', "
-            "or .venv/bin/pip install -e '.[mcp]' in a clone",
+            f"nianlun: the MCP server is not installed: {extras.install('mcp')} in the clone",
             err=True,
         )
         raise typer.Exit(1) from None

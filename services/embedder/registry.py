@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 
+from services.common import extras
 from services.common.errors import StartupError
 from services.embedder.backends.e5_weights import WeightFileError
 from services.embedder.model import EmbeddingModel, ModelUnavailable, PairModel
@@ -84,7 +85,7 @@ def _load_pair_model(settings: RerankerSettings) -> PairModel:
 def _require(backend: str) -> None:
     module, extra = _EXTRA.get(backend, ("", ""))
     if module and importlib.util.find_spec(module) is None:
-        raise ModelUnavailable(f"install the extra: pip install 'nianlun[{extra}]'")
+        raise ModelUnavailable(f"install the extra `{extra}`: {extras.install(extra)} in the clone")
 
 
 def _unusable(id_: str, backend: str, error: Exception) -> StartupError:

@@ -6,12 +6,10 @@ import io
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from services.common import extras
 from services.retriever.reading.blocks import ReadError, Unreadable, uri_path
 
-# Nianlun is run from a clone, where this command works as it stands.
-_HINT: Final = (
-    "this format needs the extra `ingest`: .venv/bin/pip install -e '.[ingest]' in the clone"
-)
+_HINT: Final = f"this format needs the extra `ingest`: {extras.install('ingest')} in the clone"
 
 
 def to_markdown(data: bytes, uri: str) -> str:

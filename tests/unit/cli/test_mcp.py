@@ -30,4 +30,4 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver.exceptions", None)
     done = CliRunner().invoke(app, ["mcp"])
     assert done.exit_code == 1
-    assert "pip install 'nianlun[mcp]'" in done.output
+    assert ".venv/bin/pip install -e '.[mcp]'" in done.output
