@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from nianlun_mcp import settings as mcp
 from services.cli import config
 from tests.support import composefile, dockerfile, helm
 
@@ -20,14 +21,19 @@ COMPOSE = composefile.load()
 PROCESSES = tuple(
     yaml.safe_load((helm.CHART / "values.yaml").read_text(encoding="utf-8"))["processes"]
 )
+OPTIONAL = {"mcp"}
+HTTP = {"gateway", "mcp"}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "embedder": {"gpu": True},
+    "mcp": {"enabled": True, "hosts": ["mcp.example.com"]},
+}
 FULL: dict[str, Any] = {
     "image": {"registry": "registry.example.com/team", "tag": "1.2.3"},
     "llm": {"baseUrl": "https://models.example.com/v1", "model": "m", "egressCidr": "10.0.0.0/8"},
     "otlpEndpoint": "http://otel-collector.observability:4317",
     "env": {"memory": {"NIANLUN_MEMORY_POOL_MAX": 16}},
     "processes": {
-        name: {"autoscaling": {"enabled": True}, **({"gpu": True} if name == "embedder" else {})}
-        for name in PROCESSES
+        name: {"autoscaling": {"enabled": True}, **SPECIAL.get(name, {})} for name in PROCESSES
     },
     "networkPolicy": {"clientNamespaces": ["agents"], "monitoringNamespaces": ["observability"]},
     "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "tls"},
@@ -113,9 +119,27 @@ def test_wrong_values_are_refused(values: Object) -> None:
         helm.render(values)
 
 
-def test_there_is_a_workload_for_every_process_of_the_compose_file(objects: list[Object]) -> None:
-    ours = {n for n, s in COMPOSE["services"].items() if "build" in s} - {"migrate"}
-    assert set(_workloads(objects)) == ours == set(PROCESSES)
+def test_there_is_a_workload_for_every_process_of_the_compose_file(
+    plain: list[Object], full: list[Object]
+) -> None:
+    services = COMPOSE["services"]
+    ours = {n for n, s in services.items() if "build" in s} - {"migrate"}
+    assert set(_workloads(full)) == ours == set(PROCESSES)
+    assert set(_workloads(plain)) == ours - OPTIONAL
+    assert {n for n in ours if services[n].get("profiles")} == OPTIONAL
+    components = {o["metadata"]["labels"]["app.kubernetes.io/component"] for o in plain}
+    assert not OPTIONAL & components, "what is not asked for leaves nothing behind"
+
+
+def test_the_mcp_server_has_no_key_and_answers_to_its_names(full: list[Object]) -> None:
+    given = _variables(_workloads(full)["mcp"])
+    assert set(given) <= {*mcp.Variable, *mcp.ADDRESSES}
+    assert not [value for value in given.values() if value.startswith("secret:")]
+    assert given[mcp.Variable.HOSTS] == "demo-mcp:8090,demo-mcp.prod.svc:8090,mcp.example.com"
+    [rule] = _of(full, "NetworkPolicy")["mcp"]["spec"]["ingress"]
+    assert rule["from"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agents"}}}
+    ], "the ingress leads to the gateway alone"
 
 
 def test_images_are_targets_of_the_dockerfile(objects: list[Object], full: list[Object]) -> None:
@@ -133,7 +157,8 @@ def test_variables_are_those_of_the_settings_classes(objects: list[Object]) -> N
     known = {field.env for section in config.sections() for field in section.fields}
     for name, workload in _workloads(objects).items():
         given = _variables(workload)
-        unknown = set(given) - known - {"PGPASSWORD", "MAINTENANCE_PASSWORD"}
+        own = {*mcp.Variable, *mcp.ADDRESSES} if name == "mcp" else known
+        unknown = set(given) - own - {"PGPASSWORD", "MAINTENANCE_PASSWORD"}
         assert unknown == set(), name
         prefix = f"NIANLUN_{name.removesuffix('-worker').upper()}_"
         image = dockerfile.image(STAGES, name).environment
@@ -205,7 +230,7 @@ def test_probes_ask_the_ports_that_are_listened_on(objects: list[Object]) -> Non
         ready = container["readinessProbe"]
         if name.endswith("-worker"):
             assert ready["httpGet"] == {"path": "/healthz", "port": "metrics"}
-        elif name == "gateway":
+        elif name in HTTP:
             assert ready["httpGet"] == {"path": "/healthz", "port": "http"}
         else:
             assert listens == [f"0.0.0.0:{ready['grpc']['port']}"]
@@ -221,13 +246,14 @@ def test_pods_have_the_time_to_drain(objects: list[Object]) -> None:
         if not name.endswith("-worker"):
             command = _container(workload)["lifecycle"]["preStop"]["exec"]["command"]
             wait = float(command[1])
-        used = wait + float(given["NIANLUN_DRAIN_S"]) + float(given["NIANLUN_GRACE_S"])
+        used = wait + sum(float(given.get(n, 0)) for n in ("NIANLUN_DRAIN_S", "NIANLUN_GRACE_S"))
+        used += mcp.HttpSettings.grace_s if name == "mcp" else 0
         assert pod["terminationGracePeriodSeconds"] > used, name
 
 
 def test_names_of_grpc_services_resolve_to_all_pods(objects: list[Object]) -> None:
     for name, service in _of(objects, "Service").items():
-        assert (service["spec"].get("clusterIP") == "None") == (name != "gateway"), name
+        assert (service["spec"].get("clusterIP") == "None") == (name not in HTTP), name
         labels = _workloads(objects)[name]["spec"]["template"]["metadata"]["labels"]
         assert service["spec"]["selector"].items() <= labels.items()
 
@@ -278,7 +304,7 @@ def test_the_embedder_scales_on_the_tokens_that_wait(full: list[Object]) -> None
 def test_doors_are_open_between_those_who_talk_and_closed_else(full: list[Object]) -> None:
     policies = _of(full, "NetworkPolicy")
     calls = {
-        (name, key.split("_")[2].lower())
+        (name, key.split("_")[-2].lower())
         for name, workload in _workloads(full).items()
         for key in _variables(workload)
         if key.endswith("_TARGET")
@@ -303,7 +329,7 @@ def test_doors_are_open_between_those_who_talk_and_closed_else(full: list[Object
         peers = [peer for rule in policy["spec"]["egress"] for peer in rule.get("to", [])]
         reaches = [peer["ipBlock"]["cidr"] for peer in peers if "ipBlock" in peer]
         assert ("10.0.0.0/8" in reaches) == (name in ("memory", "memory-worker", "orchestrator"))
-        assert ("0.0.0.0/0" in reaches) == (name != "gateway"), "the gateway has no database"
+        assert ("0.0.0.0/0" in reaches) == (name not in HTTP), "they have no database"
 
 
 def test_without_names_of_namespaces_nobody_outside_may_call(plain: list[Object]) -> None:

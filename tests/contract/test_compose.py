@@ -15,6 +15,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
+from nianlun_mcp import settings as mcp
 from services.cli import config, rpc_table
 from services.embedder.settings import EmbedderSettings
 from services.local.processes import read_procfile
@@ -36,7 +37,10 @@ PREFIXES = {
     "memory-worker": ("NIANLUN_MEMORY_", "LLM_"),
     "orchestrator": ("NIANLUN_ORCHESTRATOR_", "LLM_"),
     "gateway": ("NIANLUN_GATEWAY_",),
+    "mcp": ("NIANLUN_MCP_",),
 }
+# The MCP server is no service: its variables are those of its command.
+MCP_VARIABLES = {*mcp.Variable, *mcp.ADDRESSES}
 
 Compose = dict[str, Any]
 
@@ -95,7 +99,7 @@ def test_every_variable_is_one_that_a_settings_class_reads(compose: Compose) -> 
         f"{name}: {variable}"
         for name, service in _ours(compose).items()
         for variable in _variables(service)
-        if variable not in _known()
+        if variable not in (MCP_VARIABLES if name == "mcp" else _known())
         and not OTHER_VARIABLES.fullmatch(variable)
         and not plain.fullmatch(variable)
     ]
@@ -152,7 +156,24 @@ def test_the_processes_are_those_of_the_procfile() -> None:
         assert ours[name]["build"]["target"] == name
         assert _image(ours[name]).command[-1] == command.split()[-1]
         assert "command" not in ours[name]
-    assert set(ours) == {*procfile, "migrate"}
+    assert set(ours) == {*procfile, "migrate", "mcp"}
+
+
+def test_the_mcp_server_is_there_for_who_asks_for_it_and_holds_no_key(compose: Compose) -> None:
+    profiles = {name: service.get("profiles", []) for name, service in _ours(compose).items()}
+    assert {name for name, given in profiles.items() if given} == {"mcp"}
+    server = compose["services"]["mcp"]
+    assert server["profiles"] == ["mcp"]
+    assert "secrets" not in server
+    assert _image(server).command == ("python", "-m", "nianlun_mcp")
+    given = _variables(server)
+    assert not {mcp.Variable.API_KEY, mcp.Variable.KEY, "NIANLUN_SERVICE_KEY"} & set(given)
+    # Beyond loopback it does not start without the names it is called by.
+    port = given[mcp.Variable.LISTEN].rpartition(":")[2]
+    assert given[mcp.Variable.HOSTS] == f"mcp:{port}"
+    # No tool embeds; all other services are used.
+    used = {name for name in given if name.endswith("_TARGET")}
+    assert used == {*mcp.ADDRESSES} - {"NIANLUN_EMBEDDER_TARGET"}
 
 
 def test_every_process_has_a_health_check_of_its_own_port() -> None:
@@ -160,7 +181,8 @@ def test_every_process_has_a_health_check_of_its_own_port() -> None:
         image = _image(service)
         if name == "migrate":
             continue
-        assert image.health[:3] == ("python", "-m", "services.cli.health")
+        checked_by = "nianlun_mcp.health" if name == "mcp" else "services.cli.health"
+        assert image.health[:3] == ("python", "-m", checked_by)
         port = int(re.sub(r"^.*?:(\d+)(/.*)?$", r"\1", image.health[3].removeprefix("http://")))
         assert port in image.ports
         listens = [v for k, v in image.environment.items() if k.endswith("_LISTEN")]

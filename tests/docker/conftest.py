@@ -33,6 +33,11 @@ class System:
         return {name: f"127.0.0.1:{PORTS[name]}" for name in GRPC_SERVICES}
 
     @property
+    def mcp(self) -> str:
+        """The MCP server's address."""
+        return "http://127.0.0.1:8090/mcp"
+
+    @property
     def gateway(self) -> str:
         """Base URL over HTTP."""
         return "http://127.0.0.1:8080"
@@ -85,7 +90,9 @@ def composed(*overlays: str) -> Iterator[System]:
     subprocess.run([str(REPOSITORY / "deploy" / "make-secrets.sh")], check=True)
     files = ["docker-compose.yml", *(f"deploy/compose/{name}.yml" for name in overlays)]
     os.environ["COMPOSE_PROJECT_NAME"] = "nianlun-test"
-    compose = DockerCompose(REPOSITORY, compose_file_name=files, build=True, wait=True)
+    compose = DockerCompose(
+        REPOSITORY, compose_file_name=files, build=True, wait=True, profiles=["mcp"]
+    )
     key = (REPOSITORY / "deploy" / "secrets" / "tenant_key").read_text()
     try:
         with compose:

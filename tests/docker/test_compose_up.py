@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import urllib.request
@@ -13,11 +14,11 @@ import pytest
 from nianlun import Client
 from services.local.processes import read_procfile
 from tests.docker.conftest import REPOSITORY, System, composed
-from tests.support.drive import chat, drive, remember
+from tests.support.drive import chat, drive, recall_over_mcp, remember
 
 pytestmark = [pytest.mark.docker, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-PROCESSES = tuple(read_procfile(REPOSITORY / "Procfile"))
+PROCESSES = (*read_procfile(REPOSITORY / "Procfile"), "mcp")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,9 @@ def system() -> Iterator[System]:
         yield running
 
 
-def test_every_service_does_its_part(system: System) -> None:
-    drive(system.targets, system.key, system.gateway)
+async def test_every_service_does_its_part(system: System) -> None:
+    user = await asyncio.to_thread(drive, system.targets, system.key, system.gateway)
+    await recall_over_mcp(system.mcp, system.key, user)
 
 
 def test_every_process_is_healthy_and_nobody_special(system: System) -> None:

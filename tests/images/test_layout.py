@@ -8,6 +8,7 @@ minutes, for the packages are really installed: `make check-images` runs it, `ma
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ import pytest
 from services.local.environment import free_ports
 from services.local.home import GRPC_SERVICES
 from tests.support import composefile, dockerfile
-from tests.support.drive import drive
+from tests.support.drive import drive, recall_over_mcp
 from tests.support.embedded import EmbeddedPostgres
 from tests.support.layout import Layout, as_user
 
@@ -42,6 +43,7 @@ ORDER = (
     "memory-worker",
     "orchestrator",
     "gateway",
+    "mcp",
 )
 HEALTHY_S = 120.0
 
@@ -196,7 +198,7 @@ def _container(
             os.chown(folder / volume.lstrip("/"), 10001, 10001)
     mounted = folder / "run" / "secrets"
     mounted.mkdir(parents=True, exist_ok=True)
-    for secret in service["secrets"]:
+    for secret in service.get("secrets", []):
         if not (mounted / secret).exists():
             (mounted / secret).symlink_to(secrets / secret)
 
@@ -246,7 +248,8 @@ def test_the_whole_system_starts_serves_and_stops(
         containers[name].wait_healthy()
     key = (secrets / "tenant_key").read_text()
     targets = {name: f"127.0.0.1:{ports[name]}" for name in GRPC_SERVICES}
-    drive(targets, key, f"http://127.0.0.1:{ports['gateway']}")
+    user = drive(targets, key, f"http://127.0.0.1:{ports['gateway']}")
+    asyncio.run(recall_over_mcp(f"http://127.0.0.1:{ports['mcp']}/mcp", key, user))
     stopped = {name: containers[name].stop() for name in reversed(ORDER)}
     assert stopped == dict.fromkeys(ORDER, 0), {
         name: containers[name].output for name, code in stopped.items() if code
@@ -266,8 +269,15 @@ def test_the_index_builder_has_its_role_and_its_password(
         conn.execute("DROP INDEX CONCURRENTLY retriever.probe")
 
 
+def test_the_mcp_image_holds_the_client_and_nothing_of_the_services(layout: Layout) -> None:
+    [packages] = (layout.build("mcp") / "opt/venv/lib").glob("*/site-packages")
+    found = {path.name for path in packages.iterdir()}
+    assert {"nianlun", "nianlun_mcp", "mcp"} <= found
+    assert not {"services", "psycopg", "procrastinate", "openai", "numpy"} & found
+
+
 def test_what_a_process_needs_no_model_for_has_none(layout: Layout) -> None:
-    for target in ("retriever", "memory-worker", "gateway"):
+    for target in ("retriever", "memory-worker", "gateway", "mcp"):
         packages = {path.name for path in (layout.build(target) / "opt/venv/lib").rglob("openvino")}
         assert packages == set(), target
     assert list((layout.build("embedder") / "opt/venv/lib").glob("*/site-packages/openvino"))
@@ -283,7 +293,7 @@ def test_the_installed_versions_are_those_of_the_constraints(layout: Layout) -> 
         for line in (REPOSITORY / "deploy" / "constraints.txt").read_text().splitlines()
         if "==" in line
     )
-    for target in ("gateway", "embedder"):
+    for target in ("gateway", "embedder", "mcp"):
         done = subprocess.run(
             [f"{layout.build(target)}/opt/venv/bin/python", "-m", "pip", "freeze", "--local"],
             capture_output=True,
@@ -292,5 +302,5 @@ def test_the_installed_versions_are_those_of_the_constraints(layout: Layout) -> 
         )
         found = dict(line.split("==") for line in done.stdout.splitlines() if "==" in line)
         different = {n: v for n, v in found.items() if pinned.get(n) not in (v, None)}
-        unpinned = {n for n in found if n not in pinned and n != "nianlun"}
+        unpinned = {n for n in found if n not in pinned and not n.startswith("nianlun")}
         assert (different, unpinned) == ({}, set()), target

@@ -77,3 +77,26 @@ def chat(gateway: str, key: str, question: str, user: str) -> tuple[int, dict[st
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
+
+
+async def recall_over_mcp(url: str, key: str, user: str) -> None:
+    """The official MCP client recalls what ``drive`` told of the user; without a good key nothing
+    is answered."""
+    import httpx2
+    from mcp import Client as McpClient
+    from mcp.client.streamable_http import streamable_http_client
+
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"accept": "application/json, text/event-stream", "x-nianlun-user": user}
+    async with httpx2.AsyncClient(headers=accept, timeout=30) as http:
+        assert (await http.post(url, json=asked)).status_code == 401
+        wrong = {"authorization": f"Bearer {random_key()}"}
+        assert (await http.post(url, json=asked, headers=wrong)).status_code == 401
+    good = accept | {"authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=good, timeout=30) as http,
+        McpClient(streamable_http_client(url, http_client=http)) as client,
+    ):
+        found = await client.call_tool("recall", {"query": "我叫什么？"})
+        assert not found.is_error
+        assert "林晓雨" in found.structured_content["memory"]

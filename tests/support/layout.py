@@ -180,11 +180,11 @@ def lock() -> None:
         layout = Layout(Path(folder))
         (layout.context / "deploy" / "constraints.txt").write_text("")
         found: set[str] = set()
-        for target in ("packages-light", "packages-embedder"):
+        for target in ("packages-light", "packages-embedder", "packages-mcp"):
             pip = [f"{layout.build(target)}/opt/venv/bin/python", "-m", "pip", "freeze", "--local"]
             done = subprocess.run(pip, capture_output=True, text=True, check=True)
             found |= {line for line in done.stdout.splitlines() if "==" in line}
-    lines = sorted(line for line in found if not line.startswith("nianlun=="))
+    lines = sorted(line for line in found if not line.startswith("nianlun"))
     constraints.write_text(_HEADER + "\n".join(lines) + "\n")
     sys.stdout.write(f"{len(lines)} packages\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from nianlun.connection import Connection
 from nianlun_mcp.callers import RefusedError, StdioCallers
 from nianlun_mcp.desk import Desk
 from nianlun_mcp.server import build
-from nianlun_mcp.settings import HttpSettings, McpSettings
+from nianlun_mcp.settings import HttpSettings, McpSettings, Variable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,8 +71,11 @@ async def _serve(settings: McpSettings, http: HttpSettings) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=20,
+        timeout_graceful_shutdown=http.grace_s,
     )
+    # uvicorn finishes the requests, then hands the signal on, which would end the process by it: a
+    # server that was told to stop has not failed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # Not uvicorn.run: the channels belong to the loop in which the application is made.
     await uvicorn.Server(config).serve()
 
@@ -83,7 +87,7 @@ def _settings(options: argparse.Namespace) -> McpSettings:
             connection = replace(connection, key="")
     else:
         # Over HTTP every caller brings a key; the server must have none that it could lend.
-        key = "" if options.http is not None else os.environ.get("NIANLUN_API_KEY")
+        key = "" if options.http is not None else os.environ.get(Variable.API_KEY)
         certificates = Path(options.ca).read_bytes() if options.ca else None
         connection = Connection.of(
             options.target or None, key=key, tls=options.tls, root_certificates=certificates
@@ -92,7 +96,7 @@ def _settings(options: argparse.Namespace) -> McpSettings:
         connection=connection,
         user_id=options.user,
         session_id=options.session,
-        collections=tuple(options.collection or _listed("NIANLUN_MCP_COLLECTIONS")),
+        collections=tuple(options.collection or _listed(Variable.COLLECTIONS)),
         choose_user=options.choose_user,
         forget_everything=options.forget_everything,
         time_zone=options.time_zone,
@@ -106,21 +110,24 @@ def _http(options: argparse.Namespace) -> HttpSettings:
     return HttpSettings(
         host=host.strip("[]"),
         port=int(port),
-        hosts=tuple(options.allow_host or _listed("NIANLUN_MCP_HOSTS")),
-        origins=tuple(options.allow_origin or _listed("NIANLUN_MCP_ORIGINS")),
+        hosts=tuple(options.allow_host or _listed(Variable.HOSTS)),
+        origins=tuple(options.allow_origin or _listed(Variable.ORIGINS)),
     )
 
 
-def _listed(name: str) -> list[str]:
-    return [each.strip() for each in os.environ.get(name, "").split(",") if each.strip()]
+def _env(name: Variable) -> str:
+    return os.environ.get(name, "")
 
 
-def _switch(name: str) -> bool:
-    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+def _listed(name: Variable) -> list[str]:
+    return [each.strip() for each in _env(name).split(",") if each.strip()]
+
+
+def _switch(name: Variable) -> bool:
+    return _env(name).strip().lower() in ("1", "true", "yes", "on")
 
 
 def _parser() -> argparse.ArgumentParser:
-    env = os.environ.get
     parser = argparse.ArgumentParser(
         prog="nianlun mcp",
         description="Nianlun's memory and search as MCP tools. Over stdio the key is"
@@ -131,17 +138,19 @@ def _parser() -> argparse.ArgumentParser:
         "--http",
         nargs="?",
         const="127.0.0.1:8090",
+        default=_env(Variable.LISTEN) or None,
         metavar="HOST:PORT",
-        help="serve streamable HTTP at /mcp instead of stdio (default 127.0.0.1:8090)",
+        help="serve streamable HTTP at /mcp instead of stdio (NIANLUN_MCP_LISTEN; without an"
+        " address 127.0.0.1:8090)",
     )
     add(
         "--user",
-        default=env("NIANLUN_MCP_USER", ""),
+        default=_env(Variable.USER),
         help="whose memory (NIANLUN_MCP_USER); over HTTP else the header X-Nianlun-User",
     )
     add(
         "--session",
-        default=env("NIANLUN_MCP_SESSION", ""),
+        default=_env(Variable.SESSION),
         help="session that turns are filed under (NIANLUN_MCP_SESSION); default: a new one, over"
         " HTTP the header X-Nianlun-Session or one a day",
     )
@@ -154,16 +163,16 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--choose-user",
         action="store_true",
-        default=_switch("NIANLUN_MCP_CHOOSE_USER"),
+        default=_switch(Variable.CHOOSE_USER),
         help="let the model name the user (NIANLUN_MCP_CHOOSE_USER)",
     )
     add(
         "--forget-everything",
         action="store_true",
-        default=_switch("NIANLUN_MCP_FORGET_EVERYTHING"),
+        default=_switch(Variable.FORGET_EVERYTHING),
         help="let the tool forget erase the whole user (NIANLUN_MCP_FORGET_EVERYTHING)",
     )
-    add("--time-zone", default=env("NIANLUN_MCP_TIME_ZONE", ""), help="IANA zone of the user")
+    add("--time-zone", default=_env(Variable.TIME_ZONE), help="IANA zone of the user")
     add("--local", action="store_true", help="addresses (and on stdio the key) of `make serve`")
     add("--home", default=None, help="folder of the local stack, with --local")
     add(
@@ -171,10 +180,8 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="one address for all services; else NIANLUN_MEMORY_TARGET and its like",
     )
-    add(
-        "--tls", action="store_true", default=_switch("NIANLUN_MCP_TLS"), help="TLS to the services"
-    )
-    add("--ca", default=env("NIANLUN_TLS_CA_FILE", ""), help="PEM file of their authority")
+    add("--tls", action="store_true", default=_switch(Variable.TLS), help="TLS to the services")
+    add("--ca", default=_env(Variable.CA_FILE), help="PEM file of their authority")
     add("--allow-host", action="append", help="a Host header to answer (NIANLUN_MCP_HOSTS)")
     add("--allow-origin", action="append", help="a web origin to answer (NIANLUN_MCP_ORIGINS)")
     return parser

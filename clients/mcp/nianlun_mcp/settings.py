@@ -3,8 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from nianlun.connection import Connection
+from nianlun.connection import DEFAULT_TARGETS, Connection
+
+
+class Variable(StrEnum):
+    """The environment variables that the command reads, beside the addresses of the services."""
+
+    API_KEY = "NIANLUN_API_KEY"
+    KEY = "NIANLUN_KEY"
+    LISTEN = "NIANLUN_MCP_LISTEN"
+    USER = "NIANLUN_MCP_USER"
+    SESSION = "NIANLUN_MCP_SESSION"
+    COLLECTIONS = "NIANLUN_MCP_COLLECTIONS"
+    CHOOSE_USER = "NIANLUN_MCP_CHOOSE_USER"
+    FORGET_EVERYTHING = "NIANLUN_MCP_FORGET_EVERYTHING"
+    TIME_ZONE = "NIANLUN_MCP_TIME_ZONE"
+    TLS = "NIANLUN_MCP_TLS"
+    CA_FILE = "NIANLUN_TLS_CA_FILE"
+    HOSTS = "NIANLUN_MCP_HOSTS"
+    ORIGINS = "NIANLUN_MCP_ORIGINS"
+
+
+ADDRESSES = tuple(f"NIANLUN_{service.upper()}_TARGET" for service in DEFAULT_TARGETS)
 
 
 @dataclass(frozen=True)
@@ -34,7 +56,8 @@ class HttpSettings:
 
     ``hosts`` are the values of the Host header that are answered (``name`` or ``name:port``), which
     is what stops a web page from reaching a server on this machine by a name of its own; loopback
-    names always are. ``origins`` are the web origins that may call.
+    names always are. ``origins`` are the web origins that may call. A server that is told to stop
+    finishes requests for ``grace_s`` seconds.
     """
 
     host: str = "127.0.0.1"
@@ -43,3 +66,4 @@ class HttpSettings:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     max_body_bytes: int = 1024 * 1024
+    grace_s: int = 20

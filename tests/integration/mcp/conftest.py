@@ -119,7 +119,7 @@ async def serving(stack: Stack, *options: str, **more: str) -> AsyncIterator[Ser
     finally:
         if process.returncode is None:
             process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        assert await asyncio.wait_for(process.wait(), 30) == 0, "told to stop, it has not failed"
 
 
 async def _up(process: asyncio.subprocess.Process, url: str) -> None:

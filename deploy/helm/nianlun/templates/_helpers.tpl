@@ -59,7 +59,8 @@ capabilities: {drop: [ALL]}
 {{- add $s.preStopSeconds $s.drainSeconds $s.graceSeconds $s.marginSeconds -}}
 {{- end }}
 
-{{/* Which ports, roles and neighbours a process has: the one table of this chart. */}}
+{{/* Which processes there are, with their ports, roles and neighbours: the one table of this chart.
+     The MCP server has the client's variables, without a prefix, and no key of its own. */}}
 {{- define "nianlun.table" -}}
 embedder: {port: 50051, role: embedder, prefix: EMBEDDER, targets: []}
 retriever: {port: 50052, role: retriever, prefix: RETRIEVER, targets: [embedder]}
@@ -68,4 +69,7 @@ memory: {port: 50053, role: memory, prefix: MEMORY, targets: [embedder], llm: tr
 memory-worker: {role: memory, prefix: MEMORY, targets: [embedder], llm: true}
 orchestrator: {port: 50054, role: orchestrator, prefix: ORCHESTRATOR, targets: [memory, retriever], llm: true}
 gateway: {port: 8080, http: true, prefix: GATEWAY, targets: [embedder, retriever, memory, orchestrator]}
+{{- if .Values.processes.mcp.enabled }}
+mcp: {port: 8090, http: true, targets: [retriever, memory, orchestrator]}
+{{- end }}
 {{- end }}
