@@ -40,6 +40,7 @@ from nianlun.operations import (
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
 from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
+from nianlun.patience import Patience
 from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1 import retriever_pb2_grpc
 
@@ -350,10 +351,12 @@ def _channel(connection: Connection, service: str) -> grpc.aio.Channel:
 
 
 class _Defaults:
-    """Gives every call the key, a request id, and a deadline where it has none."""
+    """Gives every call the key, a request id, and a deadline where it has none; those that may be
+    repeated wait for a service that was there before."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.patience = Patience()
 
     def fill(self, details: Any, request: Any, *, stream: bool) -> grpc.aio.ClientCallDetails:
         """The details of a call with the defaults filled in."""
@@ -364,7 +367,7 @@ class _Defaults:
             timeout=timeout_s if details.timeout is None else details.timeout,
             metadata=grpc.aio.Metadata(*own.metadata(request, details.metadata or ())),
             credentials=details.credentials,
-            wait_for_ready=details.wait_for_ready,
+            wait_for_ready=self.patience.waits(details.method, details.wait_for_ready),
         )
 
 
@@ -374,7 +377,8 @@ class _UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
         self._defaults = defaults
 
     async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        return await continuation(self._defaults.fill(details, request, stream=False), request)
+        filled = self._defaults.fill(details, request, stream=False)
+        return self._defaults.patience.watch_async(await continuation(filled, request))
 
 
 class _UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
@@ -382,7 +386,8 @@ class _UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
         self._defaults = defaults
 
     async def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
-        return await continuation(self._defaults.fill(details, request, stream=True), request)
+        filled = self._defaults.fill(details, request, stream=True)
+        return self._defaults.patience.watch_async(await continuation(filled, request))
 
 
 class _StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
@@ -390,4 +395,5 @@ class _StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
         self._defaults = defaults
 
     async def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
-        return await continuation(self._defaults.fill(details, None, stream=True), requests)
+        filled = self._defaults.fill(details, None, stream=True)
+        return self._defaults.patience.watch_async(await continuation(filled, requests))

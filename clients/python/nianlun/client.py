@@ -33,6 +33,7 @@ from nianlun.operations import (
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
 from nianlun.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from nianlun.patience import Patience
 from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1.retriever_pb2_grpc import RetrieverServiceStub
 
@@ -350,24 +351,27 @@ class _Defaults(
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
 ):
-    """Gives every call the key, a request id, and a deadline where it has none."""
+    """Gives every call the key, a request id, and a deadline where it has none; those that may be
+    repeated wait for a service that was there before."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._patience = Patience()
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         """Unary calls, with the deadline of unary calls."""
-        return continuation(self._fill(details, request, self._connection.timeout_s), request)
+        filled = self._fill(details, request, self._connection.timeout_s)
+        return self._patience.watch(continuation(filled, request))
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
         """Chats, exports and job watching, with the deadline of streams."""
         filled = self._fill(details, request, self._connection.stream_timeout_s)
-        return continuation(filled, request)
+        return self._patience.watch(continuation(filled, request))
 
     def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
         """Imports, with the deadline of streams."""
         filled = self._fill(details, None, self._connection.stream_timeout_s)
-        return continuation(filled, requests)
+        return self._patience.watch(continuation(filled, requests))
 
     def _fill(self, details: Any, request: Any, timeout_s: float) -> _Details:
         return _Details(
@@ -375,6 +379,6 @@ class _Defaults(
             timeout=timeout_s if details.timeout is None else details.timeout,
             metadata=tuple(self._connection.metadata(request, details.metadata or ())),
             credentials=details.credentials,
-            wait_for_ready=details.wait_for_ready,
+            wait_for_ready=self._patience.waits(details.method, details.wait_for_ready),
             compression=details.compression,
         )

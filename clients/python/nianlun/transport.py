@@ -11,12 +11,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SERVICES = ("embedder", "retriever", "memory", "orchestrator")
 
+# The second try comes soon, the last after about a second: what is meant is a connection that
+# broke. For a service that restarts the clients wait, see ``nianlun.patience``.
 _RETRY_POLICY = {
     "maxAttempts": 4,
     "initialBackoff": "0.1s",
@@ -36,6 +38,12 @@ def service_descriptors(names: Iterable[str] = SERVICES) -> list[ServiceDescript
     return found
 
 
+def is_repeatable(method: MethodDescriptor) -> bool:
+    """Whether the contract says that a method may be sent again."""
+    level = method.GetOptions().idempotency_level
+    return bool(level != MethodOptions.IDEMPOTENCY_UNKNOWN)
+
+
 def service_config(services: Iterable[ServiceDescriptor]) -> str:
     """The gRPC service config as JSON: round robin, and retries of idempotent methods.
 
@@ -46,7 +54,7 @@ def service_config(services: Iterable[ServiceDescriptor]) -> str:
         {"service": service.full_name, "method": method.name}
         for service in services
         for method in service.methods
-        if method.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
+        if is_repeatable(method)
     ]
     config: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
     if retried:
@@ -72,7 +80,7 @@ def channel_options(
         ("grpc.http2.max_pings_without_data", 0),
         # Reconnect soon after a restart; the default backs off up to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
     ]
 
 
