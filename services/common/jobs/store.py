@@ -162,10 +162,11 @@ class JobStore:
     async def succeed(
         self, conn: Connection, job_id: str, lease: str, result: Mapping[str, str]
     ) -> bool:
-        """End the job well."""
+        """End the job well; what went wrong before is forgotten."""
         return await self._write(
             conn,
             "UPDATE {jobs} SET state = 'succeeded', result = %(result)s, lease = NULL,"
+            " error_reason = NULL, error_message = NULL,"
             " end_time = clock_timestamp(), update_time = clock_timestamp(),"
             f" done = greatest(done, total) WHERE {_LEASED}",
             job_id=job_id,
