@@ -95,12 +95,17 @@ class Worker:
             try:
                 async with app.open_async():
                     await self._until(stop, lost, app, concurrency)
-                if lost.is_set():
-                    self._log.warning("worker_restarts", why="a job's row could not be moved on")
+                why = "a job's row could not be moved on" if lost.is_set() else ""
             except (queue_errors.ProcrastinateException, psycopg.Error, OSError) as error:
-                self._log.warning("worker_restarts", why=type(error).__name__)
-            if not stop.is_set():
-                await asyncio.sleep(_RESTART_S)
+                why = type(error).__name__
+            if stop.is_set():
+                if lost.is_set():
+                    # Another worker takes the row up once this one's lease has run out.
+                    self._log.info("worker_left_a_row")
+                return
+            if why:
+                self._log.warning("worker_restarts", why=why)
+            await asyncio.sleep(_RESTART_S)
 
     async def _until(
         self, stop: asyncio.Event, lost: asyncio.Event, app: procrastinate.App, concurrency: int

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from services.common.jobs import JobCancelled, JobRun, Jobs, LeaseLost, Quaranti
 from services.common.jobs.rpc import JobRpcs
 from services.common.settings import JobSettings
 from tests.integration.common.conftest import CHASSIS_TABLES, settings_of, until
+from tests.support.logs import logging_to
 
 FAST = JobSettings(
     poll_s=0.05,
@@ -325,6 +327,38 @@ async def test_one_lock_one_at_a_time_in_order(jobs_db: Database):
         for job_id in ids:
             assert (await _ended(jobs, job_id)).state == "succeeded"
     assert order == ids
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["finished", "database gone"])
+async def test_a_worker_that_is_stopped_while_it_finishes_a_row_tells_of_no_restart(
+    jobs_db: Database, monkeypatch: pytest.MonkeyPatch, gone: bool
+):
+    jobs, finishing = _jobs(jobs_db), asyncio.Event()
+    finish = JobManager.finish_job
+
+    async def finish_job(self: JobManager, *arguments, **options) -> None:
+        finishing.set()
+        await asyncio.sleep(2 * FAST.shutdown_s)
+        if gone:
+            raise ConnectorException("gone")
+        await finish(self, *arguments, **options)
+
+    async def handler(run: JobRun):
+        return {}
+
+    monkeypatch.setattr(JobManager, "finish_job", finish_job)
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    told = io.StringIO()
+    with logging_to(told, "worker"):
+        async with _working(jobs):
+            await finishing.wait()
+    assert (await jobs.get(TENANT, job_id)).state == "succeeded"
+    assert "worker_restarts" not in told.getvalue()
+    with jobs_db.test_database.connect() as owner:
+        rows = owner.execute("SELECT 1 FROM memory_queue.procrastinate_jobs").fetchall()
+    assert len(rows) == int(gone)
+    assert ("worker_left_a_row" in told.getvalue()) == gone
 
 
 async def test_a_row_that_could_not_be_finished_holds_nobody_up(
