@@ -25,6 +25,12 @@ _STATUS = {
     grpc.StatusCode.UNAVAILABLE: (503, "api_error"),
     grpc.StatusCode.DEADLINE_EXCEEDED: (504, "api_error"),
 }
+# Reasons whose HTTP status is not that of their code. Clients of OpenAI's API send a request again
+# after a 5xx: a model that failed on this input would fail, and be paid for, each time.
+_OF_REASON = {
+    "MESSAGE_TOO_LARGE": (413, "invalid_request_error"),
+    "MODEL_FAILED": (422, "invalid_request_error"),
+}
 _TYPES = {413: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error"}
 
 
@@ -53,9 +59,7 @@ def body(message: str, kind: str, param: str | None, code: str | None) -> dict[s
 
 def domain_body(error: DomainError) -> tuple[int, dict[str, Any]]:
     """(HTTP status, JSON) of a failure of a service."""
-    status, kind = _STATUS.get(error.code, (500, "api_error"))
-    if error.reason == "MESSAGE_TOO_LARGE":
-        status, kind = 413, "invalid_request_error"
+    status, kind = _OF_REASON.get(error.reason) or _STATUS.get(error.code, (500, "api_error"))
     message = error.message
     if error.violations:
         message = "; ".join(f"{field}: {text}" for field, text in error.violations[:8])
