@@ -58,7 +58,15 @@ async def url(stack: Stack) -> AsyncIterator[str]:
 async def browser() -> AsyncIterator[Any]:
     async with playwright.async_playwright() as driver:
         made = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--no-first-run",
+            ],
         )
         yield made
         await made.close()
@@ -155,6 +163,43 @@ async def test_upload_then_ask_with_a_citation_that_opens(
     await expect(page.locator(".hit")).not_to_have_count(0)
     assert await page.locator(".hit .bar").count() >= 2
     await _shot(page, "console-search")
+
+
+async def test_a_search_starts_in_a_collection_and_tells_its_steps_in_the_users_language(
+    page: Any, url: str, client: Client
+) -> None:
+    await page.goto(f"{url}/#/search")
+    collections = page.locator("form select").first
+    await expect(collections).to_have_text("还没有资料库")
+    await expect(collections).to_be_disabled()
+    await page.fill("form input[type=search]", "融合方式")
+    await page.click("form .btn.primary")
+    await expect(page.locator(".empty")).to_contain_text("新建一个")
+    await _upload(page, url)
+    # Whatever the chat was left with: nothing, or a collection that is gone since.
+    for left in ("", "gone"):
+        await page.evaluate(
+            "left => localStorage.setItem('nianlun', JSON.stringify("
+            "{...JSON.parse(localStorage.getItem('nianlun')), collection: left}))",
+            left,
+        )
+        await page.goto(f"{url}/#/search")
+        await page.reload()
+        await expect(page.locator("form select").first).to_have_value("guide")
+        await page.fill("form input[type=search]", "融合方式")
+        await page.click("form .btn.primary")
+        await expect(page.locator(".hit")).not_to_have_count(0)
+        kept = await page.evaluate("JSON.parse(localStorage.getItem('nianlun')).collection")
+        assert kept == left, "looking does not change what the chat uses"
+    steps = await page.locator(".card p.faint").first.inner_text()
+    assert "合计" in steps
+    assert "融合" in steps
+    assert set(re.findall(r"[A-Za-z_]+", steps)) <= {"ms", "s"}, steps
+    await expect(page.locator(".hit .faint").first).to_contain_text("段落")
+    await page.get_by_role("button", name=re.compile("Language")).click()
+    await page.fill("form input[type=search]", "融合方式")
+    await page.click("form .btn.primary")
+    await expect(page.locator(".card p.faint").first).to_contain_text("query vector")
 
 
 async def test_a_fact_corrected_is_seen_in_the_next_answer_and_forgotten_on_request(

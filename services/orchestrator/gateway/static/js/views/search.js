@@ -15,10 +15,15 @@ export async function searchView(root) {
   const query = h("input", { type: "search", required: true, autocomplete: "off" });
   const results = h("div", { class: "stack", "aria-live": "polite" });
   const names = collections.map((one) => [one.collection_id, one.display_name || one.collection_id]);
-  if (!state.collection && names.length) save({ collection: names[0][0] });
+  // A chat may do without a collection, a search never does; the choice of the chat stays as it is.
+  const known = names.some(([id]) => id === state.collection);
+  let collection = known ? state.collection : names[0]?.[0] || "";
   const form = h("form", { class: "card row", onsubmit: run },
     h("div", { class: "grow ask" }, field(t("query"), query)),
-    field(t("collection"), select(names, state.collection, (value) => save({ collection: value }))),
+    field(t("collection"), select(names.length ? names : [["", t("noCollections")]], collection, (value) => {
+      collection = value;
+      save({ collection: value, document: "", documentTitle: "" });
+    }, { disabled: !names.length })),
     field(t("recipe"), select([["", t("auto")], ...recipes.recipes.map((one) => [one.name, one.name])], recipe, (value) => { recipe = value; })),
     field(t("topK"), select([5, 8, 20, 50].map((n) => [String(n), String(n)]), "8", (value) => { topK = Number(value); })),
     h("button", { class: "btn primary" }, t("run")));
@@ -27,9 +32,9 @@ export async function searchView(root) {
 
   async function run(event) {
     event.preventDefault();
-    if (!state.collection) { replace(results, empty(t("pickCollection"))); return; }
+    if (!collection) { replace(results, empty(t("addCollection"))); return; }
     try {
-      const answer = await call("retriever", "Search", { query: query.value, scopes: [{ collection_id: state.collection }], recipe, top_k: topK });
+      const answer = await call("retriever", "Search", { query: query.value, scopes: [{ collection_id: collection }], recipe, top_k: topK });
       replace(results, summary(answer), answer.hits.length ? answer.hits.map(hit) : empty(t("nothing")));
     } catch (error) { replace(results, empty(error.message)); }
   }
@@ -46,8 +51,8 @@ function summary(answer) {
       gate, h("span", { class: "mono" }, `${answer.confidence_score.toFixed(2)} / ${t("gate")} ${(explained.gate_threshold || 0).toFixed(2)}`),
       answer.held_back > 0 && h("span", { class: "tag warn" }, `${answer.held_back} ${t("heldBack")}`)),
     h("div", { class: "row" }, (explained.query_tokens || []).slice(0, 40).map((token) => h("span", { class: "tag mono" }, token))),
-    h("p", { class: "faint" }, answer.timings.map((one) => `${one.step} ${ms(one.ms)}`).join(" · ")),
-    answer.degradations.length > 0 && h("div", { class: "row" }, answer.degradations.map((one) => h("span", { class: "tag warn" }, one.message))));
+    h("p", { class: "faint" }, answer.timings.map((one) => `${term(one.step)} ${ms(one.ms)}`).join(" · ")),
+    answer.degradations.length > 0 && h("div", { class: "row" }, answer.degradations.map((one) => h("span", { class: "tag warn", title: one.message }, term(one.kind, "DEGRADATION_KIND_")))));
 }
 
 function hit(one, index) {
