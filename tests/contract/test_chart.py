@@ -131,6 +131,22 @@ def test_there_is_a_workload_for_every_process_of_the_compose_file(
     assert not OPTIONAL & components, "what is not asked for leaves nothing behind"
 
 
+def test_whatever_has_metrics_may_be_asked_for_them_and_may_send_its_spans(
+    full: list[Object],
+) -> None:
+    policies = _of(full, "NetworkPolicy")
+    for name, workload in _workloads(full).items():
+        measured = name != "mcp"
+        ports = {port["containerPort"] for port in _container(workload)["ports"]}
+        noted = workload["spec"]["template"]["metadata"]["annotations"]["prometheus.io/scrape"]
+        spec = policies[name]["spec"]
+        doors = {p["port"] for rule in spec.get("ingress", []) for p in rule["ports"]}
+        ways = {p["port"] for rule in spec["egress"] for p in rule["ports"]}
+        found = (9464 in ports, noted == "true", 9464 in doors, 4317 in ways)
+        assert found == (measured,) * 4, name
+        assert ("NIANLUN_OTLP_ENDPOINT" in _variables(workload)) == measured
+
+
 def test_the_mcp_server_has_no_key_and_answers_to_its_names(full: list[Object]) -> None:
     given = _variables(_workloads(full)["mcp"])
     assert set(given) <= {*mcp.Variable, *mcp.ADDRESSES}

@@ -17,6 +17,7 @@ from services.common.settings import ChassisSettings
 from services.common.telemetry import PoolState, Telemetry
 from services.embedder.cache import VectorCache
 from services.embedder.metrics import EmbedderMetrics
+from services.orchestrator.gateway.telemetry import HttpMetrics
 from tests.support import composefile, contract
 
 REPOSITORY = composefile.REPOSITORY
@@ -80,6 +81,7 @@ def exported() -> dict[str, set[str]]:
     telemetry = Telemetry(ChassisSettings(), "all")
     telemetry.metrics.watch_pool("p", lambda: PoolState(0, 0, 0, 0))
     EmbedderMetrics(telemetry, VectorCache(1024))
+    HttpMetrics.create(telemetry.metrics.registry)
     return _series(telemetry.metrics.registry)
 
 
@@ -200,7 +202,7 @@ def test_prometheus_asks_every_process_that_has_metrics() -> None:
     ours = {
         name
         for name, service in services.items()
-        if "NIANLUN_OTLP_ENDPOINT" in service.get("environment", {}) and name != "gateway"
+        if "NIANLUN_OTLP_ENDPOINT" in service.get("environment", {})
     }
     assert set(lookup["names"]) == ours
     assert lookup["port"] == 9464

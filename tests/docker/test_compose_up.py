@@ -85,7 +85,7 @@ def _calls(metrics: str) -> float:
 def test_metrics_traces_and_the_dashboard_arrive() -> None:
     with composed("observability") as system:
         drive(system.targets, system.key, system.gateway)
-        _until(lambda: {t["health"] for t in _targets()} == {"up"} and len(_targets()) == 6)
+        _until(lambda: {t["health"] for t in _targets()} == {"up"} and len(_targets()) == 7)
         _until(lambda: bool(_json("http://127.0.0.1:16686/api/services")["data"]))
         secret = (REPOSITORY / "deploy" / "secrets" / "grafana_password").read_text()
         found = _json("http://127.0.0.1:3000/api/dashboards/uid/nianlun", ("admin", secret))

@@ -11,6 +11,7 @@ import uvicorn
 
 from services.common.errors import StartupError
 from services.common.grpc.health import Readiness
+from services.common.telemetry import Telemetry
 from services.orchestrator.gateway import asgi
 from services.orchestrator.gateway.backends import Backends, connect
 from services.orchestrator.gateway.health import HealthEndpoint
@@ -30,8 +31,9 @@ class _Server(uvicorn.Server):
 class GatewayApp:
     """The gateway as a process."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, telemetry: Telemetry | None = None) -> None:
         self._settings = settings
+        self._telemetry = telemetry or Telemetry(settings.chassis, "gateway")
         self._readiness = Readiness(
             [("orchestrator", self._orchestrator)],
             interval_s=settings.chassis.readiness_interval_s,
@@ -53,12 +55,13 @@ class GatewayApp:
         return self._readiness
 
     async def start(self) -> None:
-        """Bind and serve; StartupError when the address is taken."""
+        """Bind and serve; StartupError when an address is taken."""
+        self._telemetry.serve(self._readiness)
         listening = _bind(self._settings.listen)
         self._port = listening.getsockname()[1]
         self._backends = connect(self._settings)
         config = uvicorn.Config(
-            asgi.build(self._settings, self._backends),
+            asgi.build(self._settings, self._backends, self._telemetry),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -73,14 +76,18 @@ class GatewayApp:
             # uvicorn has a flag here and no event.
             while not self._server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        await self._readiness.start(())
 
     async def stop(self) -> None:
         """Let requests finish, then close."""
+        await self._readiness.drain()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.gather(self._serving, return_exceptions=True)
+        await self._readiness.stop()
         if self._backends is not None:
             await self._backends.close()
+        self._telemetry.close()
 
     async def _orchestrator(self) -> str | None:
         if self._backends is None:
@@ -89,9 +96,9 @@ class GatewayApp:
         return None if state == "serving" else state
 
 
-def build(settings: GatewaySettings) -> GatewayApp:
+def build(settings: GatewaySettings, telemetry: Telemetry | None = None) -> GatewayApp:
     """The app."""
-    return GatewayApp(settings)
+    return GatewayApp(settings, telemetry)
 
 
 def _bind(listen: str) -> socket.socket:

@@ -12,6 +12,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from services.common.errors import DomainError
+from services.common.telemetry import Telemetry
 from services.orchestrator.gateway.backends import Backends
 from services.orchestrator.gateway.chat import ChatEndpoint
 from services.orchestrator.gateway.embeddings import EmbedderEndpoints
@@ -20,12 +21,13 @@ from services.orchestrator.gateway.health import HealthEndpoint
 from services.orchestrator.gateway.middleware import BodyLimit, RequestMiddleware
 from services.orchestrator.gateway.rpc import RpcEndpoint
 from services.orchestrator.gateway.settings import GatewaySettings
+from services.orchestrator.gateway.telemetry import TelemetryMiddleware
 
 STATIC = Path(__file__).parent / "static"
 
 
-def build(settings: GatewaySettings, backends: Backends) -> FastAPI:
-    """The application over these backends."""
+def build(settings: GatewaySettings, backends: Backends, telemetry: Telemetry) -> FastAPI:
+    """The application over these backends; one a ``telemetry``, whose metrics it adds to."""
     app = FastAPI(title="Nianlun", docs_url=None, redoc_url=None, openapi_url=None)
     chat = ChatEndpoint(backends)
     embedder = EmbedderEndpoints(backends)
@@ -52,6 +54,7 @@ def build(settings: GatewaySettings, backends: Backends) -> FastAPI:
             allow_headers=["authorization", "content-type", "idempotency-key", "x-request-id"],
         )
     app.add_middleware(RequestMiddleware)
+    app.add_middleware(TelemetryMiddleware, telemetry=telemetry, routes=app.router.routes)
     return app
 
 
