@@ -21,10 +21,16 @@ beyond ASCII as nine bytes: longer ones break the call."""
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the catalogue: the gRPC code of a reason and its public sentence."""
+    """One line of the catalogue: the gRPC code of a reason and its public sentence.
+
+    ``retryable``: the same call may succeed later without being changed. It is a matter of the
+    reason: RESOURCE_EXHAUSTED says that a queue is full (later), and that a message is too large
+    (never). The clients have the same list.
+    """
 
     code: grpc.StatusCode
     message: str
+    retryable: bool = False
 
 
 _CODE = grpc.StatusCode
@@ -42,15 +48,23 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         ),
         "FAILED_PRECONDITION": Entry(_CODE.FAILED_PRECONDITION, "The state does not allow this."),
         "FRESHNESS_NOT_MET": Entry(
-            _CODE.FAILED_PRECONDITION, "The position asked for was not reached in time."
+            _CODE.FAILED_PRECONDITION,
+            "The position asked for was not reached in time.",
+            retryable=True,
         ),
-        "OVERLOADED": Entry(_CODE.RESOURCE_EXHAUSTED, "The service is busy; try again later."),
+        "OVERLOADED": Entry(
+            _CODE.RESOURCE_EXHAUSTED, "The service is busy; try again later.", retryable=True
+        ),
         "MESSAGE_TOO_LARGE": Entry(_CODE.RESOURCE_EXHAUSTED, "The message is too large."),
         "BUDGET_EXHAUSTED": Entry(_CODE.RESOURCE_EXHAUSTED, "The tenant's budget is used up."),
-        "DATABASE_UNAVAILABLE": Entry(_CODE.UNAVAILABLE, "The database cannot be reached."),
-        "DEPENDENCY_UNAVAILABLE": Entry(_CODE.UNAVAILABLE, "A dependency cannot be reached."),
-        "MODEL_UNAVAILABLE": Entry(_CODE.UNAVAILABLE, "The model is not ready."),
-        "DEADLINE_EXCEEDED": Entry(_CODE.DEADLINE_EXCEEDED, "The deadline passed."),
+        "DATABASE_UNAVAILABLE": Entry(
+            _CODE.UNAVAILABLE, "The database cannot be reached.", retryable=True
+        ),
+        "DEPENDENCY_UNAVAILABLE": Entry(
+            _CODE.UNAVAILABLE, "A dependency cannot be reached.", retryable=True
+        ),
+        "MODEL_UNAVAILABLE": Entry(_CODE.UNAVAILABLE, "The model is not ready.", retryable=True),
+        "DEADLINE_EXCEEDED": Entry(_CODE.DEADLINE_EXCEEDED, "The deadline passed.", retryable=True),
         "CANCELLED": Entry(_CODE.CANCELLED, "The call was cancelled."),
         "UNIMPLEMENTED": Entry(_CODE.UNIMPLEMENTED, "This version does not serve this."),
         "INTERNAL": Entry(
@@ -61,10 +75,6 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "MODEL_FAILED": Entry(_CODE.INTERNAL, "The model failed on this text."),
         "PROVIDER_REFUSED": Entry(_CODE.FAILED_PRECONDITION, "The provider refused the call."),
     }
-)
-
-RETRYABLE_CODES = frozenset(
-    {_CODE.UNAVAILABLE, _CODE.RESOURCE_EXHAUSTED, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED}
 )
 
 
@@ -104,7 +114,7 @@ class DomainError(Exception):
     @property
     def retryable(self) -> bool:
         """True when the same call may succeed later without being changed."""
-        return self.code in RETRYABLE_CODES and self.reason != "BUDGET_EXHAUSTED"
+        return CATALOGUE[self.reason].retryable
 
 
 def invalid_argument(field: str, description: str) -> DomainError:

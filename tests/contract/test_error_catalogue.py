@@ -11,6 +11,7 @@ import pytest
 from google.rpc import error_details_pb2
 
 from nianlun.common.v1 import common_pb2
+from nianlun.errors import RETRYABLE_REASONS
 from services.common import errors, status
 
 PREFIX = "ERROR_REASON_"
@@ -18,18 +19,30 @@ REASONS = [name.removeprefix(PREFIX) for name in common_pb2.ErrorReason.keys()] 
 PUBLISHED = [reason for reason in REASONS if reason != "UNSPECIFIED"]
 ROOT = Path(__file__).resolve().parents[2]
 PROTO = ROOT / "protos/nianlun/common/v1/common.proto"
+RETRYABLE = {reason for reason, entry in errors.CATALOGUE.items() if entry.retryable}
+# Where the list stands in the clients of other languages: file, and the start of the list.
+FOREIGN = {
+    "clients/typescript/src/errors.ts": "RETRYABLE_REASONS: ReadonlySet<ErrorReason> = new Set([",
+    "clients/java/src/main/java/io/nianlun/client/NianlunException.java": (
+        "Set<ErrorReason> RETRYABLE_REASONS =\n      EnumSet.of("
+    ),
+}
 
 
 def test_every_published_reason_is_in_the_catalogue_and_no_other() -> None:
     assert set(errors.CATALOGUE) == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("reason", PUBLISHED)
-def test_the_comment_names_the_code_that_is_sent(reason: str) -> None:
+def _comment(reason: str) -> str:
     text = PROTO.read_text(encoding="utf-8")
     block = re.search(rf"((?: *//.*\n)+) *{PREFIX}{reason} = ", text)
     assert block is not None
-    first = block.group(1).strip().removeprefix("//").strip()
+    return block.group(1)
+
+
+@pytest.mark.parametrize("reason", PUBLISHED)
+def test_the_comment_names_the_code_that_is_sent(reason: str) -> None:
+    first = _comment(reason).strip().removeprefix("//").strip()
     named = re.match(r"([A-Z_]+)(?:, per item)?:", first)
     assert named is not None, first
     assert grpc.StatusCode[named.group(1)] is errors.CATALOGUE[reason].code
@@ -70,3 +83,32 @@ def test_the_status_has_exactly_one_error_info_and_fits_in_trailers(reason: str)
     # Trailers over 8 KB reach the caller as RESOURCE_EXHAUSTED instead of the real failure.
     assert len(sent.SerializeToString()) + len(quote(sent.message)) < 8_000
     assert b"private" not in sent.SerializeToString()
+
+
+def test_what_may_be_tried_again_is_one_list() -> None:
+    assert {
+        "FRESHNESS_NOT_MET",
+        "OVERLOADED",
+        "DATABASE_UNAVAILABLE",
+        "DEPENDENCY_UNAVAILABLE",
+        "MODEL_UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+    } == RETRYABLE
+    assert {reason for reason in PUBLISHED if "Retryable." in _comment(reason)} == RETRYABLE
+    python = {common_pb2.ErrorReason.Name(number) for number in RETRYABLE_REASONS}
+    assert {name.removeprefix(PREFIX) for name in python} == RETRYABLE
+
+
+@pytest.mark.parametrize("path", FOREIGN)
+def test_the_other_clients_have_the_same_list(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    listed = text.split(FOREIGN[path])[1].split(")")[0]
+    found = re.findall(rf"ErrorReason\.(?:{PREFIX})?([A-Z_]+)", listed)
+    assert sorted(found) == sorted(RETRYABLE)
+
+
+@pytest.mark.parametrize("reason", PUBLISHED)
+def test_the_page_of_errors_names_every_reason_that_may_be_tried_again(reason: str) -> None:
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    listed = page.split("Retryable are ")[1].split(".")[0]
+    assert (f"`{reason}`" in listed) is (reason in RETRYABLE)

@@ -13,6 +13,23 @@ from nianlun.common.v1 import common_pb2
 
 _DETAILS = "grpc-status-details-bin"
 
+RETRYABLE_REASONS = frozenset(
+    {
+        common_pb2.ERROR_REASON_FRESHNESS_NOT_MET,
+        common_pb2.ERROR_REASON_OVERLOADED,
+        common_pb2.ERROR_REASON_DATABASE_UNAVAILABLE,
+        common_pb2.ERROR_REASON_DEPENDENCY_UNAVAILABLE,
+        common_pb2.ERROR_REASON_MODEL_UNAVAILABLE,
+        common_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
+    }
+)
+"""The reasons after which the same request may succeed later: those that the contract calls
+retryable."""
+
+# Where no reason is given, gRPC or something on the way has failed the call. Not in this list:
+# RESOURCE_EXHAUSTED, which is then an answer that is too large.
+_RETRYABLE_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
 
 @dataclass(frozen=True)
 class FieldViolation:
@@ -51,13 +68,14 @@ class NianlunError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request (same request_id) may succeed later."""
-        return self.code in (
-            grpc.StatusCode.UNAVAILABLE,
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            grpc.StatusCode.ABORTED,
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-        )
+        """Whether the same request (same request_id) may succeed later.
+
+        Decided by the reason; by the code where the failure did not come from Nianlun, or its
+        reason is newer than this client.
+        """
+        if self.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
+            return self.code in _RETRYABLE_CODES
+        return self.reason in RETRYABLE_REASONS
 
 
 class NotFoundError(NianlunError):

@@ -60,9 +60,14 @@ export class NianlunError extends Error implements ErrorDetails {
     this.retryAfterMs = details.retryAfterMs;
   }
 
-  /** Whether the same request, with the same request id, may succeed later. */
+  /**
+   * Whether the same request, with the same request id, may succeed later. Decided by the reason; by the code where
+   * the failure did not come from Nianlun, or its reason is newer than this client.
+   */
   get retryable(): boolean {
-    return RETRYABLE.has(this.code);
+    return this.reason === ErrorReason.UNSPECIFIED
+      ? RETRYABLE_CODES.has(this.code)
+      : RETRYABLE_REASONS.has(this.reason);
   }
 }
 
@@ -120,10 +125,20 @@ export class RunFailedError extends Error {
   }
 }
 
-const RETRYABLE: ReadonlySet<status> = new Set([
+/** The reasons that the contract calls retryable. */
+const RETRYABLE_REASONS: ReadonlySet<ErrorReason> = new Set([
+  ErrorReason.FRESHNESS_NOT_MET,
+  ErrorReason.OVERLOADED,
+  ErrorReason.DATABASE_UNAVAILABLE,
+  ErrorReason.DEPENDENCY_UNAVAILABLE,
+  ErrorReason.MODEL_UNAVAILABLE,
+  ErrorReason.DEADLINE_EXCEEDED,
+]);
+
+// Where no reason is given, gRPC or something on the way has failed the call. Not in this list:
+// RESOURCE_EXHAUSTED, which is then an answer that is too large.
+const RETRYABLE_CODES: ReadonlySet<status> = new Set([
   status.UNAVAILABLE,
-  status.RESOURCE_EXHAUSTED,
-  status.ABORTED,
   status.DEADLINE_EXCEEDED,
 ]);
 

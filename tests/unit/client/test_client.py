@@ -192,6 +192,27 @@ def test_an_error_is_an_ordinary_exception() -> None:
     assert pickle.loads(pickle.dumps(str(error))) == "INTERNAL: m"  # noqa: S301
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "retryable"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_OVERLOADED, True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_MESSAGE_TOO_LARGE, False),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_BUDGET_EXHAUSTED, False),
+        (grpc.StatusCode.ABORTED, common_pb2.ERROR_REASON_ETAG_MISMATCH, False),
+        (grpc.StatusCode.FAILED_PRECONDITION, common_pb2.ERROR_REASON_FRESHNESS_NOT_MET, True),
+        (grpc.StatusCode.FAILED_PRECONDITION, common_pb2.ERROR_REASON_FAILED_PRECONDITION, False),
+        # Nothing of ours: a lost connection, a deadline of the client, an answer too large for it.
+        (grpc.StatusCode.UNAVAILABLE, common_pb2.ERROR_REASON_UNSPECIFIED, True),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, common_pb2.ERROR_REASON_UNSPECIFIED, True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_UNSPECIFIED, False),
+    ],
+)
+def test_whether_a_call_may_succeed_later_is_a_matter_of_its_reason(
+    code: grpc.StatusCode, reason: common_pb2.ErrorReason.ValueType, retryable: bool
+) -> None:
+    assert NianlunError(code=code, message="", reason=reason).retryable is retryable
+
+
 def test_an_error_names_what_it_is_about_in_one_line() -> None:
     error = NianlunError(
         code=grpc.StatusCode.NOT_FOUND,

@@ -152,6 +152,27 @@ test("an error brings reason, metadata, resource, fields and the time to wait", 
   );
 });
 
+test("whether a call may succeed later is a matter of its reason", () => {
+  const retryable = (code: status, reason: ErrorReason) =>
+    new NianlunError(code, "", "", {
+      reason,
+      metadata: {},
+      violations: [],
+      resource: undefined,
+      retryAfterMs: undefined,
+    }).retryable;
+  assert.equal(retryable(status.RESOURCE_EXHAUSTED, ErrorReason.OVERLOADED), true);
+  assert.equal(retryable(status.RESOURCE_EXHAUSTED, ErrorReason.MESSAGE_TOO_LARGE), false);
+  assert.equal(retryable(status.RESOURCE_EXHAUSTED, ErrorReason.BUDGET_EXHAUSTED), false);
+  assert.equal(retryable(status.ABORTED, ErrorReason.ETAG_MISMATCH), false);
+  assert.equal(retryable(status.FAILED_PRECONDITION, ErrorReason.FRESHNESS_NOT_MET), true);
+  assert.equal(retryable(status.FAILED_PRECONDITION, ErrorReason.FAILED_PRECONDITION), false);
+  // Nothing of ours: a lost connection, a deadline of the client, an answer too large for it.
+  assert.equal(retryable(status.UNAVAILABLE, ErrorReason.UNSPECIFIED), true);
+  assert.equal(retryable(status.DEADLINE_EXCEEDED, ErrorReason.UNSPECIFIED), true);
+  assert.equal(retryable(status.RESOURCE_EXHAUSTED, ErrorReason.UNSPECIFIED), false);
+});
+
 test("details that cannot be read do not hide the failure", async () => {
   append = (_call, reply) => {
     const trailers = new Metadata();

@@ -10,10 +10,12 @@ import io.grpc.StatusRuntimeException;
 import io.nianlun.common.v1.ErrorReason;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 
 /** A failed call. Decide by {@link #reason()} or {@link #code()}, never by the message. */
 public final class NianlunException extends RuntimeException {
@@ -23,6 +25,19 @@ public final class NianlunException extends RuntimeException {
   // Field number of google.rpc.Status. It and the messages inside are read by number, so that this client needs no
   // artifact beyond grpc and protobuf.
   private static final int STATUS_DETAILS = 3;
+  /** The reasons that the contract calls retryable. */
+  private static final Set<ErrorReason> RETRYABLE_REASONS =
+      EnumSet.of(
+          ErrorReason.ERROR_REASON_FRESHNESS_NOT_MET,
+          ErrorReason.ERROR_REASON_OVERLOADED,
+          ErrorReason.ERROR_REASON_DATABASE_UNAVAILABLE,
+          ErrorReason.ERROR_REASON_DEPENDENCY_UNAVAILABLE,
+          ErrorReason.ERROR_REASON_MODEL_UNAVAILABLE,
+          ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED);
+  // Where no reason is given, gRPC or something on the way has failed the call. Not in this list:
+  // RESOURCE_EXHAUSTED, which is then an answer that is too large.
+  private static final Set<Status.Code> RETRYABLE_CODES =
+      EnumSet.of(Status.Code.UNAVAILABLE, Status.Code.DEADLINE_EXCEEDED);
 
   private final Status.Code code;
   private final ErrorReason reason;
@@ -81,12 +96,14 @@ public final class NianlunException extends RuntimeException {
     return requestId;
   }
 
-  /** Whether the same request, with the same {@code request_id}, may succeed later. */
+  /**
+   * Whether the same request, with the same {@code request_id}, may succeed later. Decided by the reason; by the code
+   * where the failure did not come from Nianlun, or its reason is newer than this client.
+   */
   public boolean retryable() {
-    return switch (code) {
-      case UNAVAILABLE, RESOURCE_EXHAUSTED, ABORTED, DEADLINE_EXCEEDED -> true;
-      default -> false;
-    };
+    return reason == ErrorReason.ERROR_REASON_UNSPECIFIED
+        ? RETRYABLE_CODES.contains(code)
+        : RETRYABLE_REASONS.contains(reason);
   }
 
   /** The typed form of what gRPC throws. */

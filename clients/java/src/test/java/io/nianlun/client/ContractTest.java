@@ -75,6 +75,27 @@ class ContractTest {
   }
 
   @Test
+  void whetherACallMaySucceedLaterIsAMatterOfItsReason() {
+    assertTrue(retryable(Status.RESOURCE_EXHAUSTED, "OVERLOADED"));
+    assertFalse(retryable(Status.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE"));
+    assertFalse(retryable(Status.RESOURCE_EXHAUSTED, "BUDGET_EXHAUSTED"));
+    assertFalse(retryable(Status.ABORTED, "ETAG_MISMATCH"));
+    assertTrue(retryable(Status.FAILED_PRECONDITION, "FRESHNESS_NOT_MET"));
+    assertFalse(retryable(Status.FAILED_PRECONDITION, "FAILED_PRECONDITION"));
+    // Nothing of ours: a lost connection, a deadline of the client, an answer too large for it.
+    assertTrue(NianlunException.of(Status.UNAVAILABLE.asRuntimeException()).retryable());
+    assertTrue(NianlunException.of(Status.DEADLINE_EXCEEDED.asRuntimeException()).retryable());
+    assertFalse(NianlunException.of(Status.RESOURCE_EXHAUSTED.asRuntimeException()).retryable());
+  }
+
+  private static boolean retryable(Status status, String reason) {
+    Metadata trailers = new Metadata();
+    ByteString info = message(1, reason, 2, "nianlun.io");
+    trailers.put(DETAILS, message(3, any("google.rpc.ErrorInfo", info)).toByteArray());
+    return NianlunException.of(status.asRuntimeException(trailers)).retryable();
+  }
+
+  @Test
   void detailsThatCannotBeReadDoNotHideTheFailure() {
     Metadata trailers = new Metadata();
     trailers.put(DETAILS, new byte[] {0x1a, (byte) 0xff, (byte) 0xff});
