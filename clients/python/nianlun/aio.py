@@ -80,12 +80,18 @@ class AsyncClient:
         *,
         key: str | None = None,
         timeout_s: float = 30.0,
+        stream_timeout_s: float | None = None,
         tls: bool = False,
         root_certificates: bytes | None = None,
     ) -> None:
         self._open(
             Connection.of(
-                target, key=key, timeout_s=timeout_s, tls=tls, root_certificates=root_certificates
+                target,
+                key=key,
+                timeout_s=timeout_s,
+                stream_timeout_s=stream_timeout_s,
+                tls=tls,
+                root_certificates=root_certificates,
             )
         )
 
@@ -142,7 +148,7 @@ class AsyncClient:
         stub = getattr(self, operation.service)
         try:
             response: Response = await getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s, metadata=bearer(key)
+                request, timeout=self.connection.timeout_of(operation), metadata=bearer(key)
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None

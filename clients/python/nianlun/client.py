@@ -71,6 +71,8 @@ class Client:
             (NIANLUN_MEMORY_TARGET, ...) and the default ports fill what is left out.
         key: the bearer key; NIANLUN_KEY by default.
         timeout_s: deadline of unary calls in seconds.
+        stream_timeout_s: deadline of chats (streamed or not), exports, imports and job watching, in
+            seconds; 180 by default, or ``timeout_s`` where that is longer.
         tls: use TLS; ``root_certificates`` (PEM) name the authority.
     """
 
@@ -80,12 +82,18 @@ class Client:
         *,
         key: str | None = None,
         timeout_s: float = 30.0,
+        stream_timeout_s: float | None = None,
         tls: bool = False,
         root_certificates: bytes | None = None,
     ) -> None:
         self._open(
             Connection.of(
-                target, key=key, timeout_s=timeout_s, tls=tls, root_certificates=root_certificates
+                target,
+                key=key,
+                timeout_s=timeout_s,
+                stream_timeout_s=stream_timeout_s,
+                tls=tls,
+                root_certificates=root_certificates,
             )
         )
 
@@ -142,7 +150,7 @@ class Client:
         stub = getattr(self, operation.service)
         try:
             response: Response = getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_s, metadata=bearer(key)
+                request, timeout=self.connection.timeout_of(operation), metadata=bearer(key)
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import transport
+from nianlun.operations.core import Operation
 from nianlun.values import new_request_id
 
 DEFAULT_TARGETS: Mapping[str, str] = {
@@ -28,8 +29,9 @@ class Connection:
     """How to reach a deployment.
 
     ``targets`` maps each service to host:port. ``timeout_s`` is the deadline of unary calls,
-    ``stream_timeout_s`` that of chats, in seconds. ``root_certificates`` (PEM) or ``tls`` switch on
-    TLS; without them the key travels in plain text, which is for loopback and trusted networks.
+    ``stream_timeout_s`` that of chats (streamed or not), exports, imports and job watching, in
+    seconds. ``root_certificates`` (PEM) or ``tls`` switch on TLS; without them the key travels in
+    plain text, which is for loopback and trusted networks.
     """
 
     targets: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_TARGETS))
@@ -46,10 +48,13 @@ class Connection:
         *,
         key: str | None = None,
         timeout_s: float = 30.0,
+        stream_timeout_s: float | None = None,
         tls: bool = False,
         root_certificates: bytes | None = None,
     ) -> Connection:
         """From what a caller knows; the environment fills the rest.
+
+        ``stream_timeout_s`` is 180 s by default, and ``timeout_s`` where that is longer.
 
         ``target`` is one address for all services (behind a proxy that routes by path), or one a
         service. Environment: NIANLUN_KEY and NIANLUN_RETRIEVER_TARGET, NIANLUN_MEMORY_TARGET, ...
@@ -69,7 +74,11 @@ class Connection:
             targets=targets,
             key=os.environ.get("NIANLUN_KEY", "") if key is None else key,
             timeout_s=timeout_s,
-            stream_timeout_s=max(timeout_s, cls.stream_timeout_s),
+            stream_timeout_s=(
+                max(timeout_s, cls.stream_timeout_s)
+                if stream_timeout_s is None
+                else stream_timeout_s
+            ),
             tls=tls or root_certificates is not None,
             root_certificates=root_certificates,
         )
@@ -90,6 +99,10 @@ class Connection:
                 "folder, or name the folder `.nianlun` of a running one with NIANLUN_HOME"
             ) from None
         return cls(targets=info["targets"], key=info["key"])
+
+    def timeout_of(self, operation: Operation[..., Any]) -> float:
+        """The deadline of a unary call, in seconds."""
+        return self.stream_timeout_s if operation.writes_an_answer else self.timeout_s
 
     def with_timeout(self, timeout_s: float) -> Connection:
         """The same with another deadline, in seconds, for unary calls and chats."""

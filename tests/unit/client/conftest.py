@@ -99,6 +99,14 @@ class _Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
+    def Chat(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._seen.note(request, context)
+        return orchestrator_pb2.ChatResponse(run_id="r1")
+
+    def BuildContext(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._seen.note(request, context)
+        return orchestrator_pb2.BuildContextResponse()
+
     def StreamChat(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._seen.note(request, context)
         context.add_callback(self._seen.stream_cancelled.set)

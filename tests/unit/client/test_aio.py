@@ -39,6 +39,16 @@ async def test_a_call_may_have_a_key_of_its_own(client: AsyncClient, seen: Seen)
     ]
 
 
+async def test_a_chat_has_the_deadline_of_streams_also_as_one_whole(
+    client: AsyncClient, target: str, seen: Seen
+) -> None:
+    await client.chat(chat_input("u", "s", "hi"))
+    assert 170 < seen.remaining_s[0] < 181
+    async with AsyncClient(target, stream_timeout_s=60.0) as other:
+        await other.chat(chat_input("u", "s", "hi"))
+    assert 50 < seen.remaining_s[1] < 61
+
+
 async def test_errors_are_typed(client: AsyncClient) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await client.put_fact("u", "a", "v")

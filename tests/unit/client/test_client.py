@@ -74,6 +74,22 @@ def test_with_timeout_changes_the_deadline_only(client: Client, seen: Seen) -> N
     assert seen.remaining_s[1] > 20
 
 
+def test_a_chat_has_the_deadline_of_streams_also_as_one_whole(
+    client: Client, target: str, seen: Seen
+) -> None:
+    client.chat(chat_input("u", "s", "hi"))
+    client.build_context(chat_input("u", "s", "hi"))
+    assert 170 < seen.remaining_s[0] < 181
+    assert 25 < seen.remaining_s[1] < 31
+    with Client(target, timeout_s=5.0, stream_timeout_s=60.0) as other:
+        other.chat(chat_input("u", "s", "hi"))
+        other.search("q", "c")
+    assert 50 < seen.remaining_s[2] < 61
+    assert seen.remaining_s[3] < 6
+    assert Connection.of("h:1", timeout_s=600.0).stream_timeout_s == 600.0
+    assert Connection.of("h:1", timeout_s=600.0, stream_timeout_s=90.0).stream_timeout_s == 90.0
+
+
 def test_an_idempotent_write_is_retried_with_the_same_request_id(
     client: Client, seen: Seen
 ) -> None:

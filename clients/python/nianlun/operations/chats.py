@@ -73,9 +73,12 @@ def chat_input(
     )
 
 
-@operation("orchestrator", "Chat", orchestrator.ChatResponse)
+@operation("orchestrator", "Chat", orchestrator.ChatResponse, writes_an_answer=True)
 def chat(asked: orchestrator.ChatInput, *, request_id: str | None = None) -> ProtoMessage:
-    """Answer one message (see ``chat_input``); the turn is remembered."""
+    """Answer one message (see ``chat_input``); the turn is remembered.
+
+    Its deadline is ``stream_timeout_s``, as that of a streamed chat.
+    """
     return orchestrator.ChatRequest(input=asked, request_id=request_id or new_request_id())
 
 
