@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nianlun.aio import AsyncChatStream, AsyncClient
     from nianlun.client import ChatStream, Client
     from nianlun.connection import Connection
-    from nianlun.errors import NianlunError
+    from nianlun.errors import NianlunError, RunFailedError
     from nianlun.jobs import JobFailedError
     from nianlun.operations.chats import chat_input
     from nianlun.operations.knowledge import document
@@ -36,6 +36,7 @@ __all__ = [
     "Connection",
     "JobFailedError",
     "NianlunError",
+    "RunFailedError",
     "assistant_message",
     "chat_input",
     "document",
@@ -60,7 +61,7 @@ def _where(name: str) -> str | None:
             return "client"
         case "Connection":
             return "connection"
-        case "NianlunError":
+        case "NianlunError" | "RunFailedError":
             return "errors"
         case "JobFailedError":
             return "jobs"

@@ -24,6 +24,7 @@ from nianlun import jobs
 from nianlun.common.v1 import common_pb2
 from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1 import embedder_pb2_grpc
+from nianlun.ending import Ending
 from nianlun.errors import from_rpc_error
 from nianlun.memory.v1 import memory_pb2 as memory
 from nianlun.memory.v1 import memory_pb2_grpc
@@ -305,15 +306,29 @@ class AsyncChatStream:
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        self.response: orchestrator.ChatResponse | None = None
-        """The whole answer, once ``completed`` has arrived."""
+        self._ending = Ending()
+
+    @property
+    def response(self) -> orchestrator.ChatResponse | None:
+        """The whole answer, once ``completed`` has arrived; None for a run without an answer."""
+        return self._ending.response
 
     async def __aiter__(self) -> AsyncIterator[orchestrator.ChatEvent]:
         async with aclosing(_read(self._call)) as read:
             async for message in read:
-                if message.event.WhichOneof("event") == "completed":
-                    self.response = message.event.completed.response
+                self._ending.see(message.event)
                 yield message.event
+
+    async def answer(self) -> orchestrator.ChatResponse:
+        """Read what is left and give the whole answer.
+
+        Raises:
+            RunFailedError: the run ended without an answer.
+        """
+        if not self._ending.reached:
+            async for _event in self:
+                pass
+        return self._ending.answer()
 
     async def __aenter__(self) -> AsyncChatStream:
         return self

@@ -17,6 +17,7 @@ from nianlun import jobs
 from nianlun.common.v1 import common_pb2
 from nianlun.connection import Connection, bearer
 from nianlun.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
+from nianlun.ending import Ending
 from nianlun.errors import from_rpc_error
 from nianlun.memory.v1 import memory_pb2 as memory
 from nianlun.memory.v1.memory_pb2_grpc import MemoryServiceStub
@@ -298,18 +299,32 @@ class Client:
 
 
 class ChatStream:
-    """The events of one chat, in order; the last is ``completed``."""
+    """The events of one chat, in order; the last is ``completed``. Leaving a loop early cancels."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        self.response: orchestrator.ChatResponse | None = None
-        """The whole answer, once ``completed`` has arrived."""
+        self._ending = Ending()
+
+    @property
+    def response(self) -> orchestrator.ChatResponse | None:
+        """The whole answer, once ``completed`` has arrived; None for a run without an answer."""
+        return self._ending.response
 
     def __iter__(self) -> Iterator[orchestrator.ChatEvent]:
         for message in _read(self._call):
-            if message.event.WhichOneof("event") == "completed":
-                self.response = message.event.completed.response
+            self._ending.see(message.event)
             yield message.event
+
+    def answer(self) -> orchestrator.ChatResponse:
+        """Read what is left and give the whole answer.
+
+        Raises:
+            RunFailedError: the run ended without an answer.
+        """
+        if not self._ending.reached:
+            for _event in self:
+                pass
+        return self._ending.answer()
 
     def __enter__(self) -> ChatStream:
         return self

@@ -94,6 +94,19 @@ class UnavailableError(NianlunError):
     """A service or its database cannot be reached now; try again after ``retry_after_s``."""
 
 
+class RunFailedError(Exception):
+    """A streamed chat ended without an answer, although the call itself did not fail.
+
+    ``run_id`` is for ``get_run``; ``error`` says why, where the service could say.
+    """
+
+    def __init__(self, run_id: str, error: common_pb2.ItemError | None) -> None:
+        why = (error.message if error is not None else "") or "no reason was given"
+        super().__init__(f"run {run_id} ended without an answer: {why}")
+        self.run_id = run_id
+        self.error = error
+
+
 _TYPES: dict[grpc.StatusCode, type[NianlunError]] = {
     grpc.StatusCode.NOT_FOUND: NotFoundError,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,

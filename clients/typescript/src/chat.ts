@@ -23,7 +23,7 @@ export class ChatStream implements AsyncIterable<ChatEvent> {
 
   /** The whole answer, once `completed` has arrived; undefined before, and for a run without an answer. */
   get response(): ChatResponse | undefined {
-    return this.#completed?.response;
+    return this.#completed?.state === RunState.COMPLETED ? this.#completed.response : undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<ChatEvent, void, undefined> {
@@ -49,7 +49,7 @@ export class ChatStream implements AsyncIterable<ChatEvent> {
       // The last event brings the answer.
     }
     const { response } = this;
-    if (response === undefined || this.#completed?.state !== RunState.COMPLETED) {
+    if (response === undefined) {
       throw new RunFailedError(this.#runId, this.#completed?.error);
     }
     return response;

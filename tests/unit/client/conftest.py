@@ -121,8 +121,15 @@ class _Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         completed = orchestrator_pb2.Completed(
             state=orchestrator_pb2.RUN_STATE_COMPLETED, response=response
         )
+        if request.input.message == "doomed":
+            completed = orchestrator_pb2.Completed(
+                state=orchestrator_pb2.RUN_STATE_FAILED,
+                error=common_pb2.ItemError(
+                    reason=common_pb2.ERROR_REASON_MODEL_FAILED, message="no JSON came"
+                ),
+            )
         yield orchestrator_pb2.StreamChatResponse(
-            event=orchestrator_pb2.ChatEvent(completed=completed)
+            event=orchestrator_pb2.ChatEvent(run_id="r1", completed=completed)
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nianlun import AsyncClient, JobFailedError, chat_input
+from nianlun import AsyncClient, JobFailedError, RunFailedError, chat_input
 from nianlun.common.v1 import common_pb2
 from nianlun.errors import InvalidArgumentError
 from nianlun.memory.v1 import memory_pb2
@@ -60,6 +60,18 @@ async def test_a_stream_ends_with_the_whole_answer(client: AsyncClient) -> None:
         texts = [event.text_delta.text async for event in events]
     assert "".join(texts) == "年轮"
     assert events.response is not None
+
+
+async def test_a_run_that_failed_has_no_answer(client: AsyncClient) -> None:
+    async with client.stream_chat(chat_input("u", "s", "hi")) as events:
+        assert (await events.answer()).run_id == "r1"
+        assert await events.answer() == events.response
+    async with client.stream_chat(chat_input("u", "s", "doomed")) as events:
+        with pytest.raises(RunFailedError, match="run r1 ended without an answer: no JSON came"):
+            await events.answer()
+        assert events.response is None
+        with pytest.raises(RunFailedError):
+            await events.answer()
 
 
 async def test_leaving_a_stream_cancels_the_call(client: AsyncClient, seen: Seen) -> None:

@@ -16,6 +16,7 @@ from nianlun import (
     Connection,
     JobFailedError,
     NianlunError,
+    RunFailedError,
     chat_input,
     document,
 )
@@ -23,6 +24,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.errors import InvalidArgumentError, NotFoundError
 from nianlun.memory.v1 import memory_pb2
 from nianlun.operations import memories
+from nianlun.orchestrator.v1 import orchestrator_pb2
 from nianlun.values import value
 from tests.unit.client.conftest import Seen
 
@@ -126,6 +128,30 @@ def test_a_stream_ends_with_the_whole_answer(client: Client, seen: Seen) -> None
     assert events.response is not None
     assert events.response.run_id == "r1"
     assert seen.remaining_s[0] > 100
+
+
+def test_the_answer_of_a_stream_is_what_is_left_of_it(client: Client) -> None:
+    with client.stream_chat(chat_input("u", "s", "hi")) as events:
+        assert events.response is None
+        assert events.answer().run_id == "r1"
+        assert events.answer() == events.response
+
+
+def test_a_run_that_failed_has_no_answer(client: Client) -> None:
+    with client.stream_chat(chat_input("u", "s", "doomed")) as events:
+        states = [event.completed.state for event in events]
+        assert states[-1] == orchestrator_pb2.RUN_STATE_FAILED
+        assert events.response is None
+        with pytest.raises(RunFailedError, match="run r1 ended without an answer: no JSON came"):
+            events.answer()
+    with (
+        client.stream_chat(chat_input("u", "s", "doomed")) as unread,
+        pytest.raises(RunFailedError) as caught,
+    ):
+        unread.answer()
+    assert caught.value.run_id == "r1"
+    assert caught.value.error is not None
+    assert caught.value.error.reason == common_pb2.ERROR_REASON_MODEL_FAILED
 
 
 def test_leaving_a_stream_cancels_the_call(client: Client, seen: Seen) -> None:
