@@ -19,8 +19,20 @@ from services.common.db import Connection
 M = TypeVar("M", bound=Message)
 
 _PURGE_LIMIT = 2_000
+_MAX_ID_CHARS = 128
 KEEP_HOURS = 48
 """Answers are kept at least this long; the contract promises 24 hours."""
+
+
+def derived(request_id: str, part: str) -> str:
+    """The id of a further write (``part``, a short word) that belongs to a request.
+
+    At most 128 characters. An id that is too long is hashed, never cut: two requests whose ids
+    begin alike would become one.
+    """
+    if len(request_id) + len(part) + 1 > _MAX_ID_CHARS:
+        request_id = hashlib.sha256(request_id.encode()).hexdigest()
+    return f"{request_id}:{part}"
 
 
 async def replay_or_run(

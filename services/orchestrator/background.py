@@ -11,6 +11,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.db import Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
+from services.common.idempotency import derived
 from services.common.jobs import JobRun, Jobs, Retry
 from services.orchestrator import budget, records, session_store, store, tokens
 from services.orchestrator.language import detect
@@ -83,7 +84,7 @@ class Background:
             await self.memory.save(exchange)
             if reading:
                 await self.memory.record_reading(
-                    f"{exchange.request_id[:120]}:reading",
+                    derived(exchange.request_id, "reading"),
                     exchange.user_id,
                     reading,
                     title,

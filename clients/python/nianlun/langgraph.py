@@ -7,7 +7,8 @@
 Memory goes into the state key ``nianlun_memory``, never into the messages; ``system_prompt`` puts
 it into the system prompt of every model call. The user is ``configurable.user_id``, the session
 ``configurable.thread_id``; the checkpointer is your own. Without a user, or when memory does not
-answer, the graph runs on without memory; the logger ``nianlun.langgraph`` says so.
+answer, the graph runs on without memory; the logger ``nianlun.langgraph`` says so. The nodes are
+coroutines: run the graph with ``ainvoke`` or ``astream``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class MemoryNodes:
                 memory_pb2.Message(role=memory_pb2.ROLE_ASSISTANT, text=_text(answer)[:32_000])
             )
         request = memory_pb2.AppendTurnRequest(
-            request_id=_request_id(session, len(state["messages"]), question, answer),
+            request_id=_request_id(user, session, len(state["messages"]), question, answer),
             user_id=user,
             session_id=session,
             messages=said,
@@ -123,10 +124,14 @@ def _text(message: BaseMessage) -> str:
 
 
 def _request_id(
-    session: str, position: int, question: BaseMessage, answer: BaseMessage | None
+    user: str, session: str, position: int, question: BaseMessage, answer: BaseMessage | None
 ) -> str:
-    """The same for the same exchange at the same place of a session."""
+    """The same for the same exchange at the same place of a user's session.
+
+    Request ids are of the tenant: two users whose threads have one name may well say the same.
+    """
+    said = (_text(question), _text(answer) if answer else "")
     digest = hashlib.sha256()
-    for part in (session, str(position), _text(question), _text(answer) if answer else ""):
+    for part in (user, session, str(position), *said):
         digest.update(part.encode("utf-8", "replace") + b"\0")
     return f"langgraph-{digest.hexdigest()[:40]}"

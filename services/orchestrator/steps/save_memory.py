@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.idempotency import derived
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.ports import Memory, TurnToSave
 from services.orchestrator.turn import Turn
@@ -31,7 +32,7 @@ class SaveMemory:
         document_id = reading_of(turn)
         if document_id:
             await self.memory.record_reading(
-                f"{turn.request_id[:120]}:reading",
+                derived(turn.request_id, "reading"),
                 turn.input.user_id,
                 document_id,
                 turn.title,

@@ -15,7 +15,7 @@ from tests.support.stack import Client, Stack
 pytest.importorskip("langgraph")
 openai = pytest.importorskip("langchain_openai")
 
-from langchain_core.messages import HumanMessage  # noqa: E402
+from langchain_core.messages import AIMessage, HumanMessage  # noqa: E402
 from langgraph.graph import END, START, StateGraph  # noqa: E402
 from langgraph.prebuilt import create_react_agent  # noqa: E402
 
@@ -76,6 +76,21 @@ async def test_m9_a_react_agent_remembers_over_sessions(
         assert len(again.turns) == 2
         nobody = await MemoryNodes(nianlun).load_memory(result, {"configurable": {}})
         assert nobody == {"nianlun_memory": ""}
+
+
+async def test_users_whose_threads_and_words_are_alike_each_keep_their_turn(
+    stack: Stack, client: Client
+) -> None:
+    state = {"messages": [HumanMessage("你好"), AIMessage("你好！")]}
+    targets = dict.fromkeys(("embedder", "retriever", "orchestrator", "memory"), "127.0.0.1:9")
+    targets["memory"] = stack.target("memory")
+    async with AsyncClient(targets, key=client.tenant.key) as nianlun:
+        nodes = MemoryNodes(nianlun)
+        for user in ("lg-a", "lg-b", "lg-a"):
+            await nodes.save_memory(state, {"configurable": {"user_id": user, "thread_id": "1"}})
+    for user in ("lg-a", "lg-b"):
+        turns = (await client.memory.ListTurns(m.ListTurnsRequest(user_id=user))).turns
+        assert [turn.messages[0].text for turn in turns] == ["你好"]
 
 
 async def test_a_graph_goes_on_when_memory_is_away(
