@@ -214,10 +214,12 @@ def dependency_unavailable(
     )
 
 
-def model_unavailable(model: str, detail: str | None = None) -> DomainError:
-    """The model is not loaded or not healthy."""
+def model_unavailable(
+    model: str, detail: str | None = None, message: str | None = None
+) -> DomainError:
+    """The model is not loaded or not healthy, or its provider does not answer."""
     return DomainError(
-        "MODEL_UNAVAILABLE", metadata={"model": model}, retry_after_s=1.0, detail=detail
+        "MODEL_UNAVAILABLE", message, metadata={"model": model}, retry_after_s=1.0, detail=detail
     )
 
 

@@ -99,6 +99,29 @@ def item_error(reason: str, message: str) -> common_pb2.ItemError:
     return common_pb2.ItemError(reason=reason_number(reason), message=message[:500])
 
 
+def item_of(error: DomainError) -> common_pb2.ItemError:
+    """``error`` as a part of an answer, with what ``to_status`` would send of it."""
+    item = item_error(error.reason, error.message)
+    for key, value in list(error.metadata.items())[:8]:
+        item.metadata[_cut(key)] = _cut(value)
+    if error.retry_after_s is not None:
+        item.retry_after.CopyFrom(_duration(error))
+    return item
+
+
+def from_item(item: common_pb2.ItemError) -> DomainError:
+    """The DomainError that an answer speaks of; inverse of ``item_of``."""
+    retry_after_s = None
+    if item.HasField("retry_after"):
+        retry_after_s = _seconds(item.retry_after)
+    return DomainError(
+        reason_name(item.reason),
+        item.message or None,
+        metadata=dict(item.metadata),
+        retry_after_s=retry_after_s,
+    )
+
+
 def _passed_through(status: status_pb2.Status) -> DomainError | None:
     info = _error_info(status)
     if info is None or info.reason not in CATALOGUE:
@@ -112,7 +135,7 @@ def _passed_through(status: status_pb2.Status) -> DomainError | None:
         if packed.Unpack(bad):
             violations = [(item.field, item.description) for item in bad.field_violations]
         elif packed.Unpack(retry):
-            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+            retry_after = _seconds(retry.retry_delay)
         elif packed.Unpack(about):
             resource = (about.resource_type, about.resource_name)
     return DomainError(
@@ -170,6 +193,10 @@ def _duration(error: DomainError) -> duration_pb2.Duration:
     seconds = max(0.0, error.retry_after_s or 0.0)
     whole = math.floor(seconds)
     return duration_pb2.Duration(seconds=whole, nanos=int((seconds - whole) * 1e9))
+
+
+def _seconds(duration: duration_pb2.Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
 
 
 def _cut(text: str) -> str:

@@ -15,7 +15,7 @@ from services.common.db import Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.jobs import Jobs
-from services.common.status import reason_number
+from services.common.status import item_of
 from services.orchestrator import budget, records, session_store, store
 from services.orchestrator.domain import History, TurnInput
 from services.orchestrator.events import EventLog
@@ -158,29 +158,24 @@ class Runs:
 
     async def _execute(self, turn: Turn, claim: _Claim) -> None:
         lease = asyncio.create_task(self._keep_lease(claim))
-        state, message = "failed", "internal error"
-        reason: common_pb2.ErrorReason.ValueType = common_pb2.ERROR_REASON_INTERNAL
+        state, failure = "failed", errors.internal()
         try:
             async with asyncio.timeout(turn.deadline.remaining()):
                 await self._pipeline.run(turn)
             state = "completed"
         except RunFailedError as error:
-            reason, message = error.reason, error.message
+            failure = error.failure
         except DomainError as error:
-            reason = reason_number(error.reason)
-            message = error.message
+            failure = error
         except TimeoutError:
-            state, reason = "cancelled", common_pb2.ERROR_REASON_DEADLINE_EXCEEDED
-            message = "the deadline passed"
+            begun = [step.step for step in turn.steps]
+            state, failure = "cancelled", errors.deadline_exceeded(begun[-1] if begun else "start")
         except asyncio.CancelledError:
-            state, reason = "cancelled", common_pb2.ERROR_REASON_CANCELLED
-            message = "the caller went away"
+            state, failure = "cancelled", DomainError("CANCELLED", "The caller went away.")
             raise
         finally:
             lease.cancel()
-            error_item = None
-            if state != "completed":
-                error_item = common_pb2.ItemError(reason=reason, message=message[:500])
+            error_item = None if state == "completed" else item_of(failure)
             # Whatever ended the run, its end is written down, also while this task is being
             # cancelled.
             await asyncio.shield(asyncio.ensure_future(self._end(turn, claim, state, error_item)))

@@ -15,8 +15,8 @@ from services.common.db import Database
 from services.common.errors import DomainError
 from services.common.idempotency import fingerprint, replay_or_run
 from services.common.jobs import Jobs
-from services.common.status import reason_name
-from services.orchestrator import budget, records, store
+from services.common.status import from_item
+from services.orchestrator import records, store
 from services.orchestrator.background import FEEDBACK_JOB
 from services.orchestrator.ports import Memory
 from services.orchestrator.requests import Defaults, turn_input
@@ -228,10 +228,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 def _answered(completed: pb.Completed) -> pb.ChatResponse:
     if completed.state == pb.RUN_STATE_COMPLETED:
         return completed.response
-    reason = reason_name(completed.error.reason)
-    if reason == "BUDGET_EXHAUSTED":
-        raise errors.budget_exhausted(budget.LAYER)
-    raise DomainError(reason, completed.error.message)
+    raise from_item(completed.error)
 
 
 def _context(turn: Turn) -> pb.BuildContextResponse:

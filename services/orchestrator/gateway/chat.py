@@ -16,7 +16,7 @@ from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
 from services.common.grpc import client
-from services.common.status import reason_name
+from services.common.status import from_item
 from services.orchestrator.gateway import errors
 from services.orchestrator.gateway.backends import Backends, calling
 from services.orchestrator.gateway.bodies import read_json, sse
@@ -124,7 +124,7 @@ def _chunks(call: ChatCall, head: dict[str, Any], event: pb.ChatEvent) -> list[b
 
 def _last_chunks(call: ChatCall, head: dict[str, Any], completed: pb.Completed) -> list[bytes]:
     if completed.state != pb.RUN_STATE_COMPLETED:
-        return [sse(errors.body(completed.error.message, "api_error", None, _reason(completed)))]
+        return [sse(errors.domain_body(from_item(completed.error))[1])]
     response = completed.response
     chunks = []
     choice = _choice({}, _finish(response))
@@ -208,7 +208,3 @@ def _usage(usage: common_pb2.TokenUsage) -> dict[str, int]:
 
 def _finish(response: pb.ChatResponse) -> str:
     return _FINISH.get(response.answer.finish_reason, "stop")
-
-
-def _reason(completed: pb.Completed) -> str:
-    return reason_name(completed.error.reason).lower()

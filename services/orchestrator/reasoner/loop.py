@@ -135,6 +135,11 @@ class Reasoner:
         """Whether there is a model at all."""
         return bool(self._models)
 
+    @property
+    def name(self) -> str:
+        """The name of the model that is asked first; empty where there is none."""
+        return self._models[0].name if self._models else ""
+
     async def answer(
         self, task: Task, toolbox: Toolbox, listener: Listener, deadline: Deadline
     ) -> Reasoned:

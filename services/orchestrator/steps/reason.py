@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common import errors
 from services.common.deadlines import Deadline
+from services.common.errors import DomainError
 from services.orchestrator import budget, citations, tokens
 from services.orchestrator.context_builder import recommendations, schema_of, uses_tools
 from services.orchestrator.engine import Failure, Outcome
@@ -25,13 +27,17 @@ _MARGIN_S = 0.3
 _CALL_NOTICE_CHARS = 4_000
 
 
-class RunFailedError(Exception):
-    """There is no answer. `reason` is a published ErrorReason."""
+# Why the plan was left where the provider is away or busy, not the input at fault: the same run may
+# succeed later. Kinds of a ModelError, and the reason of a step that took too long.
+_AWAY = frozenset({"timeout", "rate_limited", "unavailable", "DEADLINE_EXCEEDED"})
 
-    def __init__(self, reason: common_pb2.ErrorReason.ValueType, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
+
+class RunFailedError(Exception):
+    """There is no answer, and no step can make up for it. `failure` is what the caller is told."""
+
+    def __init__(self, failure: DomainError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Reason:
         if not self.reasoner.available or not turn.model_allowed:
             (_degrade_no_llm if turn.model_allowed else _degrade_budget)(turn)
             if is_structured:
-                await _rule_json(turn, "extractive")
+                await self._rule_json(turn, "extractive")
             else:
                 _extract(turn, "extractive")
             return Outcome(counts=_counts(turn, None))
@@ -100,7 +106,7 @@ class Reason:
         """Whatever went wrong, there is still an answer from what was gathered."""
         _recovered(turn, failure.reason)
         if INTENTS[turn.intent].structured:
-            await _rule_json(turn, "recovered")
+            await self._rule_json(turn, "recovered", failure.reason)
         else:
             _extract(turn, "recovered")
         return Outcome(status=pb.STEP_STATUS_FALLBACK, message=failure.message)
@@ -132,9 +138,42 @@ class Reason:
         if parsed.ok:
             _finish_json(turn, parsed.value, result.finish)
         else:
-            _recovered(turn, result.recovered or "invalid_json")
-            await _rule_json(turn, "recovered")
+            why = result.recovered or "invalid_json"
+            _recovered(turn, why)
+            await self._rule_json(turn, "recovered", why)
         return result
+
+    async def _rule_json(self, turn: Turn, finish: str, why: str = "") -> None:
+        """JSON by rules; a schema that rules cannot satisfy ends the run with a clear reason."""
+        schema = schema_of(turn)
+        own = turn.input.response_schema is None
+        if turn.intent == pb.INTENT_STRUCTURED_PLAN:
+            value = rules.plan(turn.input, turn.evidence)
+        else:
+            value = rules.fields(turn.input, turn.evidence, schema, own)
+        (problems,) = await schemas.problems([value], schema)
+        if problems:
+            raise RunFailedError(self._no_json(turn, why, f"by rules: {problems[0]}"))
+        _finish_json(turn, value, finish)
+
+    def _no_json(self, turn: Turn, why: str, problem: str) -> DomainError:
+        """What to tell the caller; `why` is why a model's plan was left, empty without a model."""
+        if not turn.model_allowed:
+            return errors.budget_exhausted(budget.LAYER)
+        if not self.reasoner.available:
+            # A matter of how the service is set up: waiting will not help.
+            return errors.failed_precondition(
+                "no_llm", f"This schema needs a language model, and none is configured; {problem}"
+            )
+        if why in _AWAY:
+            return errors.model_unavailable(
+                self.reasoner.name, message=f"The model did not answer ({why}); {problem}"
+            )
+        return DomainError(
+            "MODEL_FAILED",
+            f"The model gave no JSON that satisfies the schema ({why}); {problem}",
+            metadata={"model": self.reasoner.name},
+        )
 
     async def _ask(
         self, turn: Turn, messages: list[ModelMessage], window: Deadline, *, show_text: bool
@@ -214,30 +253,6 @@ def _extract(turn: Turn, finish: str) -> None:
         turn.log.emit(pb.TextDelta(text="\n\n"))
     turn.log.emit(pb.TextDelta(text=text))
     _finish(turn, text, finish)
-
-
-async def _rule_json(turn: Turn, finish: str) -> None:
-    """JSON by rules; a schema that rules cannot satisfy ends the run with a clear reason."""
-    schema = schema_of(turn)
-    own = turn.input.response_schema is None
-    if turn.intent == pb.INTENT_STRUCTURED_PLAN:
-        value = rules.plan(turn.input, turn.evidence)
-    else:
-        value = rules.fields(turn.input, turn.evidence, schema, own)
-    (problems,) = await schemas.problems([value], schema)
-    if problems:
-        raise RunFailedError(
-            _why_no_json(turn, finish), f"no JSON that satisfies the schema: {problems[0]}"
-        )
-    _finish_json(turn, value, finish)
-
-
-def _why_no_json(turn: Turn, finish: str) -> common_pb2.ErrorReason.ValueType:
-    if not turn.model_allowed:
-        return common_pb2.ERROR_REASON_BUDGET_EXHAUSTED
-    if finish == "extractive":
-        return common_pb2.ERROR_REASON_MODEL_UNAVAILABLE
-    return common_pb2.ERROR_REASON_MODEL_FAILED
 
 
 def _set_answer(

@@ -134,6 +134,23 @@ async def test_json_that_never_validates_is_a_clear_error(
     assert len(fake_llm.chats()) == 2, "asked, and asked to repair: once, not once more a retry"
 
 
+async def test_a_model_that_is_away_fails_a_stream_as_it_fails_a_whole_answer(
+    gate: Gateway, fake_llm: FakeLlm
+) -> None:
+    fake_llm.on(None, llm.failure(503))
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}
+    body = {"model": "nianlun", "messages": ASK, "response_format": wanted}
+    async with httpx.AsyncClient(timeout=30) as http:
+        post = f"{gate.url}/v1/chat/completions"
+        whole = await http.post(post, json=body, headers=gate.headers)
+        streamed = await http.post(post, json={**body, "stream": True}, headers=gate.headers)
+    assert (whole.status_code, whole.headers["retry-after"]) == (503, "1")
+    assert whole.json()["error"]["code"] == "model_unavailable"
+    lines = [line for line in streamed.text.splitlines() if '"error"' in line]
+    assert [json.loads(line.removeprefix("data: ")) for line in lines] == [whole.json()]
+
+
 async def test_i8_no_key_no_answer(gate: Gateway) -> None:
     async with httpx.AsyncClient() as http:
         for headers in (

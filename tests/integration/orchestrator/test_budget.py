@@ -65,7 +65,8 @@ async def test_a_used_up_budget_stops_the_model_and_says_so(
     with pytest.raises(grpc.aio.AioRpcError) as stopped:
         await _chat(client, intent=o.INTENT_EXTRACT, response_schema=SCHEMA)
     assert stopped.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert decode(stopped.value).reason == "BUDGET_EXHAUSTED"
+    told = decode(stopped.value)
+    assert (told.reason, told.metadata) == ("BUDGET_EXHAUSTED", {"layer": "chat"})
     assert (await _chat(other)).answer.text == "树的一生。"
 
 

@@ -9,8 +9,10 @@ from nianlun.common.v1 import common_pb2
 from services.common import errors
 from services.common.status import (
     DETAILS_KEY,
+    from_item,
     from_rpc_error,
     item_error,
+    item_of,
     reason_name,
     reason_number,
     to_status,
@@ -84,6 +86,16 @@ def test_a_reason_of_ours_passes_through_a_hop():
     assert (got.reason, got.message, dict(got.metadata)) == ("OVERLOADED", "busy", {"a": "b"})
     assert got.retry_after_s == 2.0
     assert got.violations == (("f", "d"),)
+
+
+def test_a_failure_inside_an_answer_keeps_what_it_says():
+    sent = errors.model_unavailable("qwen", message="no answer")
+    got = from_item(item_of(sent))
+    assert (got.reason, got.message) == ("MODEL_UNAVAILABLE", "no answer")
+    assert (dict(got.metadata), got.retry_after_s) == ({"model": "qwen"}, 1.0)
+    plain = from_item(item_of(errors.internal("private")))
+    assert (plain.reason, plain.retry_after_s, plain.metadata) == ("INTERNAL", None, {})
+    assert b"private" not in item_of(errors.internal("private")).SerializeToString()
 
 
 @pytest.mark.parametrize(
