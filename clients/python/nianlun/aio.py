@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -22,7 +23,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection, bearer
+from nianlun.connection import Connection, headers, identify
 from nianlun.embedder.v1 import embedder_pb2_grpc
 from nianlun.ending import Ending
 from nianlun.errors import from_rpc_error
@@ -44,6 +45,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
 from nianlun.patience import Patience
 from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1 import retriever_pb2_grpc
+from nianlun.values import new_request_id
 
 P = ParamSpec("P")
 Response = TypeVar("Response", bound=ProtoMessage)
@@ -147,12 +149,15 @@ class AsyncClient:
     ) -> Response:
         """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
+        request_id = identify(request)
         try:
             response: Response = await getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_of(operation), metadata=bearer(key)
+                request,
+                timeout=self.connection.timeout_of(operation),
+                metadata=headers(request_id, key),
             )
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, request_id) from None
         return response
 
     # Documents and search
@@ -234,13 +239,12 @@ class AsyncClient:
     ) -> AsyncChatStream:
         """Stream the events of one chat; leaving the ``async with`` block cancels it."""
         request = chats.stream_chat(asked, request_id=request_id)
-        timeout_s = self.connection.stream_timeout_s
-        return AsyncChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+        return AsyncChatStream(self._streaming(self.orchestrator.StreamChat, request))
 
     async def export_user(self, user_id: str) -> AsyncIterator[str]:
         """Everything stored about a user as JSON lines, in a stable order, as they arrive."""
         request = memory.ExportUserRequest(user_id=user_id)
-        async with aclosing(_read(self.memory.ExportUser(request, timeout=self._stream_s))) as read:
+        async with aclosing(_read(self._streaming(self.memory.ExportUser, request))) as read:
             async for message in read:
                 for line in message.lines:
                     yield line
@@ -249,30 +253,35 @@ class AsyncClient:
         self, user_id: str, lines: Iterable[str], *, request_id: str | None = None
     ) -> memory.ImportUserResponse:
         """Take the lines of an export; what exists already stays as it is. All or nothing."""
-        messages = background.import_messages(user_id, lines, request_id)
+        known = request_id or new_request_id()
+        messages = background.import_messages(user_id, lines, known)
         try:
-            return await self.memory.ImportUser(messages, timeout=self._stream_s)
+            return await self.memory.ImportUser(
+                messages, timeout=self.connection.stream_timeout_s, metadata=headers(known)
+            )
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, known) from None
 
     async def watch_memory_job(self, job_id: str) -> AsyncIterator[common_pb2.Job]:
         """A job of the memory service at every change, until it has ended."""
         request = memory.WatchJobRequest(job_id=job_id)
-        async with aclosing(_read(self.memory.WatchJob(request, timeout=self._stream_s))) as read:
+        async with aclosing(_read(self._streaming(self.memory.WatchJob, request))) as read:
             async for message in read:
                 yield message.job
 
     async def watch_retriever_job(self, job_id: str) -> AsyncIterator[common_pb2.Job]:
         """A job of the retriever at every change, until it has ended."""
         request = retriever.WatchJobRequest(job_id=job_id)
-        call = self.retriever.WatchJob(request, timeout=self._stream_s)
+        call = self._streaming(self.retriever.WatchJob, request)
         async with aclosing(_read(call)) as read:
             async for message in read:
                 yield message.job
 
-    @property
-    def _stream_s(self) -> float:
-        return self.connection.stream_timeout_s
+    def _streaming(self, method: Any, request: ProtoMessage) -> _Call:
+        request_id = identify(request)
+        timeout_s = self.connection.stream_timeout_s
+        call = method(request, timeout=timeout_s, metadata=headers(request_id))
+        return _Call(call, request_id)
 
     async def wait_job(
         self,
@@ -301,10 +310,18 @@ class AsyncClient:
         raise AssertionError("pauses never end")
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A streaming call under way, and the request id that it was sent with."""
+
+    messages: Any
+    request_id: str
+
+
 class AsyncChatStream:
     """The events of one chat, in order; the last is ``completed``."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: _Call) -> None:
         self._call = call
         self._ending = Ending()
 
@@ -338,19 +355,19 @@ class AsyncChatStream:
 
     def cancel(self) -> None:
         """End the call; the service stops working on it."""
-        self._call.cancel()
+        self._call.messages.cancel()
 
 
-async def _read(call: Any) -> AsyncGenerator[Any, None]:
+async def _read(call: _Call) -> AsyncGenerator[Any, None]:
     """The messages of a stream, with typed errors."""
     try:
-        async for message in call:
+        async for message in call.messages:
             yield message
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from None
+        raise from_rpc_error(error, call.request_id) from None
     finally:
         # Leaving a loop early does not end a gRPC call by itself.
-        call.cancel()
+        call.messages.cancel()
 
 
 def _stub(make: Callable[[Any], Any], channel: grpc.aio.Channel) -> Any:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from nianlun import jobs
 from nianlun.common.v1 import common_pb2
-from nianlun.connection import Connection, bearer
+from nianlun.connection import Connection, headers, identify
 from nianlun.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
 from nianlun.ending import Ending
 from nianlun.errors import from_rpc_error
@@ -37,6 +37,7 @@ from nianlun.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorServiceStu
 from nianlun.patience import Patience
 from nianlun.retriever.v1 import retriever_pb2 as retriever
 from nianlun.retriever.v1.retriever_pb2_grpc import RetrieverServiceStub
+from nianlun.values import new_request_id
 
 P = ParamSpec("P")
 Response = TypeVar("Response", bound=ProtoMessage)
@@ -149,12 +150,15 @@ class Client:
     ) -> Response:
         """Send one request, what the methods do; ``key`` is another bearer key for this call."""
         stub = getattr(self, operation.service)
+        request_id = identify(request)
         try:
             response: Response = getattr(stub, operation.rpc)(
-                request, timeout=self.connection.timeout_of(operation), metadata=bearer(key)
+                request,
+                timeout=self.connection.timeout_of(operation),
+                metadata=headers(request_id, key),
             )
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, request_id) from None
         return response
 
     # Documents and search
@@ -236,40 +240,44 @@ class Client:
     ) -> ChatStream:
         """Stream the events of one chat; leaving the ``with`` block cancels what is under way."""
         request = chats.stream_chat(asked, request_id=request_id)
-        timeout_s = self.connection.stream_timeout_s
-        return ChatStream(self.orchestrator.StreamChat(request, timeout=timeout_s))
+        return ChatStream(self._streaming(self.orchestrator.StreamChat, request))
 
     def export_user(self, user_id: str) -> Iterator[str]:
         """Everything stored about a user as JSON lines, in a stable order, as they arrive."""
         request = memory.ExportUserRequest(user_id=user_id)
-        for message in _read(self.memory.ExportUser(request, timeout=self._stream_s)):
+        for message in _read(self._streaming(self.memory.ExportUser, request)):
             yield from message.lines
 
     def import_user(
         self, user_id: str, lines: Iterable[str], *, request_id: str | None = None
     ) -> memory.ImportUserResponse:
         """Take the lines of an export; what exists already stays as it is. All or nothing."""
-        messages = background.import_messages(user_id, lines, request_id)
+        known = request_id or new_request_id()
+        messages = background.import_messages(user_id, lines, known)
         try:
-            return self.memory.ImportUser(messages, timeout=self._stream_s)
+            return self.memory.ImportUser(
+                messages, timeout=self.connection.stream_timeout_s, metadata=headers(known)
+            )
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, known) from None
 
     def watch_memory_job(self, job_id: str) -> Iterator[common_pb2.Job]:
         """A job of the memory service at every change, until it has ended."""
         request = memory.WatchJobRequest(job_id=job_id)
-        for message in _read(self.memory.WatchJob(request, timeout=self._stream_s)):
+        for message in _read(self._streaming(self.memory.WatchJob, request)):
             yield message.job
 
     def watch_retriever_job(self, job_id: str) -> Iterator[common_pb2.Job]:
         """A job of the retriever at every change, until it has ended."""
         request = retriever.WatchJobRequest(job_id=job_id)
-        for message in _read(self.retriever.WatchJob(request, timeout=self._stream_s)):
+        for message in _read(self._streaming(self.retriever.WatchJob, request)):
             yield message.job
 
-    @property
-    def _stream_s(self) -> float:
-        return self.connection.stream_timeout_s
+    def _streaming(self, method: Any, request: ProtoMessage) -> _Call:
+        request_id = identify(request)
+        timeout_s = self.connection.stream_timeout_s
+        call = method(request, timeout=timeout_s, metadata=headers(request_id))
+        return _Call(call, request_id)
 
     def wait_job(
         self,
@@ -298,10 +306,18 @@ class Client:
         raise AssertionError("pauses never end")
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A streaming call under way, and the request id that it was sent with."""
+
+    messages: Any
+    request_id: str
+
+
 class ChatStream:
     """The events of one chat, in order; the last is ``completed``. Leaving a loop early cancels."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: _Call) -> None:
         self._call = call
         self._ending = Ending()
 
@@ -334,18 +350,18 @@ class ChatStream:
 
     def cancel(self) -> None:
         """End the call; the service stops working on it."""
-        self._call.cancel()
+        self._call.messages.cancel()
 
 
-def _read(call: Any) -> Iterator[Any]:
+def _read(call: _Call) -> Iterator[Any]:
     """The messages of a stream, with typed errors."""
     try:
-        yield from call
+        yield from call.messages
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+        raise from_rpc_error(error, call.request_id) from None
     finally:
         # Leaving a loop early does not end a gRPC call by itself.
-        call.cancel()
+        call.messages.cancel()
 
 
 def _channel(connection: Connection, service: str) -> grpc.Channel:

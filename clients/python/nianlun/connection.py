@@ -116,9 +116,8 @@ class Connection:
         """
         found = list(given)
         names = {name.lower() for name, _value in found}
-        request_id = getattr(request, "request_id", "") or new_request_id()
-        if "x-request-id" not in names and request_id.isascii() and request_id.isprintable():
-            found.append(("x-request-id", request_id))
+        if "x-request-id" not in names:
+            found += headers(new_request_id() if request is None else identify(request))
         if self.key and "authorization" not in names:
             found.append(("authorization", f"Bearer {self.key}"))
         return found
@@ -138,6 +137,16 @@ class Connection:
         return transport.target_uri(self.targets[service])
 
 
-def bearer(key: str | None) -> tuple[tuple[str, str], ...] | None:
-    """The metadata of a call with a key of its own; None for the connection's."""
-    return None if key is None else (("authorization", f"Bearer {key}"),)
+def identify(request: ProtoMessage) -> str:
+    """What a call is known by: the request id of its request, or a new one for a read."""
+    return getattr(request, "request_id", "") or new_request_id()
+
+
+def headers(request_id: str, key: str | None = None) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call of this id, with a bearer key of its own where one is given."""
+    found: list[tuple[str, str]] = []
+    if request_id.isascii() and request_id.isprintable():
+        found.append(("x-request-id", request_id))
+    if key is not None:
+        found.append(("authorization", f"Bearer {key}"))
+    return tuple(found)

@@ -45,7 +45,8 @@ class NianlunError(Exception):
 
     ``code`` is the gRPC status; ``reason`` the published ErrorReason; ``metadata`` its variable
     parts; ``violations`` the refused fields of an INVALID_ARGUMENT; ``retry_after_s`` how long the
-    service asks to wait, in seconds; ``request_id`` what to quote in a report.
+    service asks to wait, in seconds; ``request_id`` what to quote in a report, and to send again
+    where a write is repeated by hand.
     """
 
     code: grpc.StatusCode
@@ -115,12 +116,15 @@ _TYPES: dict[grpc.StatusCode, type[NianlunError]] = {
 }
 
 
-def from_rpc_error(error: grpc.RpcError) -> NianlunError:
-    """The typed form of what grpc or grpc.aio raised."""
+def from_rpc_error(error: grpc.RpcError, request_id: str = "") -> NianlunError:
+    """The typed form of what grpc or grpc.aio raised.
+
+    ``request_id`` is the one that was sent: no service may have been there to repeat it.
+    """
     call: Any = error
     code = call.code()
     trailing: Iterable[tuple[str, str | bytes]] = call.trailing_metadata() or ()
-    found = NianlunError(code=code, message=call.details() or "")
+    found = NianlunError(code=code, message=call.details() or "", request_id=request_id)
     for key, value in trailing:
         if key == _DETAILS and isinstance(value, bytes):
             _read_details(found, value)

@@ -226,7 +226,7 @@ async def test_the_maven_project_builds_from_debians_packages(tmp_path: Path) ->
     assert done.code == 0, done.output[-4000:]
     assert (project / "target/nianlun-client-0.1.0.jar").exists()
     results = [line for line in done.lines if "Tests run: " in line]
-    assert any("Tests run: 5, Failures: 0, Errors: 0, Skipped: 0" in line for line in results)
+    assert any("Tests run: 6, Failures: 0, Errors: 0, Skipped: 0" in line for line in results)
 
 
 def test_the_maven_project_matches_the_sources() -> None:

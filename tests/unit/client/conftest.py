@@ -29,6 +29,7 @@ class Seen:
     requests: list[Any] = field(default_factory=list)
     unavailable_first: int = 0
     stream_cancelled: threading.Event = field(default_factory=threading.Event)
+    hold: threading.Event = field(default_factory=threading.Event)
     job_looks: int = 0
     job_end: Any = common_pb2.JOB_STATE_SUCCEEDED
 
@@ -89,6 +90,7 @@ class _Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
 
     def Search(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._seen.note(request, context)
+        self._seen.hold.wait(5.0)
         return retriever_pb2.SearchResponse(confidence=retriever_pb2.CONFIDENCE_NONE)
 
     def GetCollection(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -135,8 +137,10 @@ class _Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 @pytest.fixture
 def seen() -> Seen:
-    """What the server of this test saw."""
-    return Seen()
+    """What the server of this test saw; where `hold` is cleared, it does not answer searches."""
+    fresh = Seen()
+    fresh.hold.set()
+    return fresh
 
 
 @pytest.fixture

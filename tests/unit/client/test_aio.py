@@ -9,7 +9,7 @@ import pytest
 
 from nianlun import AsyncClient, JobFailedError, RunFailedError, chat_input
 from nianlun.common.v1 import common_pb2
-from nianlun.errors import InvalidArgumentError
+from nianlun.errors import InvalidArgumentError, UnavailableError
 from nianlun.memory.v1 import memory_pb2
 from nianlun.operations import memories
 from tests.unit.client.conftest import Seen
@@ -53,6 +53,22 @@ async def test_errors_are_typed(client: AsyncClient) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await client.put_fact("u", "a", "v")
     assert caught.value.violations[0].field == "attribute"
+
+
+async def test_a_failure_that_no_service_has_told_of_names_the_request_that_was_sent() -> None:
+    async with AsyncClient("127.0.0.1:9", timeout_s=2.0) as nobody:
+        with pytest.raises(UnavailableError) as write:
+            await nobody.append_turn("u", "s", "a", request_id="r-lost")
+        with pytest.raises(UnavailableError) as streamed:
+            await nobody.stream_chat(chat_input("u", "s", "hi"), request_id="r-chat").answer()
+        with pytest.raises(UnavailableError) as brought:
+            await nobody.import_user("u", ["{}"], request_id="r-import")
+        with pytest.raises(UnavailableError) as watched:
+            _ = [job async for job in nobody.watch_retriever_job("j")]
+    assert write.value.request_id == "r-lost"
+    assert streamed.value.request_id == "r-chat"
+    assert brought.value.request_id == "r-import"
+    assert len(watched.value.request_id) == 36
 
 
 async def test_a_stream_ends_with_the_whole_answer(client: AsyncClient) -> None:

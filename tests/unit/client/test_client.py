@@ -21,7 +21,7 @@ from nianlun import (
     document,
 )
 from nianlun.common.v1 import common_pb2
-from nianlun.errors import InvalidArgumentError, NotFoundError
+from nianlun.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from nianlun.memory.v1 import memory_pb2
 from nianlun.operations import memories
 from nianlun.orchestrator.v1 import orchestrator_pb2
@@ -112,6 +112,33 @@ def test_errors_are_typed_and_complete(client: Client) -> None:
     assert error.retry_after_s == 2.0
     assert "attribute: is too long" in str(error)
     assert not error.retryable
+
+
+def test_a_failure_that_no_service_has_told_of_names_the_request_that_was_sent() -> None:
+    with Client("127.0.0.1:9", timeout_s=2.0) as nobody:
+        with pytest.raises(UnavailableError) as write:
+            nobody.append_turn("u", "s", "a", request_id="r-lost")
+        with pytest.raises(UnavailableError) as read:
+            nobody.load_memory("u", "?")
+        with pytest.raises(UnavailableError) as streamed:
+            nobody.stream_chat(chat_input("u", "s", "hi"), request_id="r-chat").answer()
+        with pytest.raises(UnavailableError) as brought:
+            nobody.import_user("u", ["{}"], request_id="r-import")
+        with pytest.raises(UnavailableError) as watched:
+            list(nobody.watch_memory_job("j"))
+    assert write.value.request_id == "r-lost"
+    assert streamed.value.request_id == "r-chat"
+    assert brought.value.request_id == "r-import"
+    assert len(read.value.request_id) == len(watched.value.request_id) == 36
+
+
+def test_the_id_of_a_read_is_the_one_that_was_sent(client: Client, seen: Seen) -> None:
+    seen.hold.clear()
+    with pytest.raises(NianlunError) as late:
+        client.with_timeout(0.3).search("q", "c")
+    seen.hold.set()
+    assert late.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert late.value.request_id == seen.metadata[0]["x-request-id"] != ""
 
 
 def test_not_found_is_its_own_type_and_a_nianlun_error(client: Client) -> None:

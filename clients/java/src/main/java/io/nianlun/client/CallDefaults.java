@@ -12,6 +12,7 @@ import io.grpc.ForwardingClientCallListener;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
+import io.grpc.Status;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -140,6 +141,15 @@ final class CallDefaults implements ClientInterceptor {
             public void onHeaders(Metadata received) {
               reached = true;
               super.onHeaders(received);
+            }
+
+            @Override
+            public void onClose(Status status, Metadata trailers) {
+              // Who was not reached has repeated no id, just where a write may have to be repeated by hand.
+              if (!trailers.containsKey(REQUEST_ID) && headers.containsKey(REQUEST_ID)) {
+                trailers.put(REQUEST_ID, headers.get(REQUEST_ID));
+              }
+              super.onClose(status, trailers);
             }
           },
           headers);

@@ -1,5 +1,7 @@
 package io.nianlun.client;
 
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.Message;
 import io.nianlun.common.v1.Job;
 import java.time.Duration;
 
@@ -20,6 +22,32 @@ final class Jobs {
       job = NianlunClient.call(() -> look.at(id));
     }
     return job;
+  }
+
+  /**
+   * The job in an answer.
+   *
+   * @throws IllegalArgumentException when it has none
+   */
+  static Job of(Message answer) {
+    FieldDescriptor field = answer.getDescriptorForType().findFieldByName("job");
+    if (field != null
+        && !field.isRepeated()
+        && answer.getField(field) instanceof Job job
+        && !job.getJobId().isEmpty()) {
+      return job;
+    }
+    throw new IllegalArgumentException(answer.getDescriptorForType().getName() + " carries no job");
+  }
+
+  /** Whether the retriever gave this answer; else the memory service did, which alone has jobs beside it. */
+  static boolean ofRetriever(Message answer) {
+    String file = answer.getDescriptorForType().getFile().getPackage();
+    return switch (file) {
+      case "nianlun.retriever.v1" -> true;
+      case "nianlun.memory.v1" -> false;
+      default -> throw new IllegalArgumentException(file + " has no jobs");
+    };
   }
 
   static io.nianlun.retriever.v1.GetJobRequest byRetriever(String jobId) {

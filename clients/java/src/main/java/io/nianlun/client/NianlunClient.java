@@ -215,21 +215,18 @@ public final class NianlunClient implements AutoCloseable {
   }
 
   /**
-   * Waits for the job of a {@link #upsertDocuments}.
+   * Waits for the job in an answer: of {@link #upsertDocuments}, {@link #endSession}, or of a stub that starts one
+   * ({@code startReembed}, {@code calibrate}, {@code refreshSummary}, ...).
    *
    * @throws JobFailedException when it failed, was cancelled, or has not ended in time; then it goes on
+   * @throws IllegalArgumentException when the answer carries no job
    */
-  public Job await(UpsertDocumentsResponse answer, Duration limit) throws InterruptedException {
-    return Jobs.await(answer.getJob(), limit, id -> retriever().getJob(Jobs.byRetriever(id)).getJob());
-  }
-
-  /**
-   * Waits for the job of an {@link #endSession}.
-   *
-   * @throws JobFailedException when it failed, was cancelled, or has not ended in time; then it goes on
-   */
-  public Job await(EndSessionResponse answer, Duration limit) throws InterruptedException {
-    return Jobs.await(answer.getJob(), limit, id -> memory().getJob(Jobs.byMemory(id)).getJob());
+  public Job await(com.google.protobuf.Message answer, Duration limit) throws InterruptedException {
+    Jobs.Look look =
+        Jobs.ofRetriever(answer)
+            ? id -> retriever().getJob(Jobs.byRetriever(id)).getJob()
+            : id -> memory().getJob(Jobs.byMemory(id)).getJob();
+    return Jobs.await(Jobs.of(answer), limit, look);
   }
 
   /** Runs a call of a generated stub and makes its failure a {@link NianlunException}. */

@@ -91,7 +91,7 @@ public final class NianlunException extends RuntimeException {
     return Optional.ofNullable(details.retryAfter);
   }
 
-  /** What to quote in a report; empty when no service was reached. */
+  /** What to quote in a report, and to send again where a write is repeated by hand. */
   public String requestId() {
     return requestId;
   }

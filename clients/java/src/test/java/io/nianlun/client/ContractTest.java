@@ -7,11 +7,18 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.Any;
 import com.google.protobuf.ByteString;
+import com.google.protobuf.Message;
 import com.google.protobuf.UnknownFieldSet;
 import io.grpc.Metadata;
 import io.grpc.Status;
 import io.nianlun.common.v1.ErrorReason;
+import io.nianlun.common.v1.Job;
+import io.nianlun.memory.v1.ListJobsResponse;
+import io.nianlun.memory.v1.LoadMemoryResponse;
 import io.nianlun.memory.v1.MemoryServiceGrpc;
+import io.nianlun.memory.v1.RefreshSummaryResponse;
+import io.nianlun.orchestrator.v1.ChatResponse;
+import io.nianlun.retriever.v1.StartReembedResponse;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
@@ -105,6 +112,26 @@ class ContractTest {
     assertEquals("UNAVAILABLE", error.getMessage());
     assertTrue(error.retryable());
     assertEquals(1, error.getCause().getSuppressed().length);
+  }
+
+  @Test
+  void anyAnswerWithAJobCanBeWaitedFor() {
+    Job job = Job.newBuilder().setJobId("j").setKind("reembed").build();
+    var started = StartReembedResponse.newBuilder().setJob(job).build();
+    var refreshed = RefreshSummaryResponse.newBuilder().setJob(job).build();
+    assertEquals(job, Jobs.of(started));
+    assertTrue(Jobs.ofRetriever(started));
+    assertEquals(job, Jobs.of(refreshed));
+    assertFalse(Jobs.ofRetriever(refreshed));
+    for (Message answer :
+        List.of(
+            RefreshSummaryResponse.getDefaultInstance(),
+            ListJobsResponse.getDefaultInstance(),
+            LoadMemoryResponse.getDefaultInstance())) {
+      assertThrows(IllegalArgumentException.class, () -> Jobs.of(answer));
+    }
+    assertThrows(
+        IllegalArgumentException.class, () -> Jobs.ofRetriever(ChatResponse.getDefaultInstance()));
   }
 
   @Test

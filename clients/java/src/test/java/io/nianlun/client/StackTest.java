@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.grpc.Status;
 import io.nianlun.common.v1.ErrorReason;
+import io.nianlun.common.v1.JobState;
 import io.nianlun.memory.v1.AppendTurnRequest;
 import io.nianlun.memory.v1.ExportUserRequest;
 import io.nianlun.memory.v1.ListTurnsRequest;
@@ -20,6 +21,7 @@ import io.nianlun.orchestrator.v1.GetRunRequest;
 import io.nianlun.orchestrator.v1.ListRunsRequest;
 import io.nianlun.orchestrator.v1.Run;
 import io.nianlun.orchestrator.v1.RunState;
+import io.nianlun.retriever.v1.BackfillEmbeddingsRequest;
 import io.nianlun.retriever.v1.CreateCollectionRequest;
 import io.nianlun.retriever.v1.DocumentInput;
 import java.io.FileDescriptor;
@@ -110,6 +112,9 @@ class StackTest {
     print("search: job %s did %d %s; found %s", job.getKind(), job.getDone(), job.getUnit(), found);
     assertEquals("sirnn, tea", found);
     assertEquals(2021, english.getHits(0).getMetadataOrThrow("year").getIntValue());
+    var backfill = BackfillEmbeddingsRequest.newBuilder().setCollectionId("java-papers").build();
+    var filled = NianlunClient.call(() -> client.retriever().backfillEmbeddings(backfill));
+    assertEquals(JobState.JOB_STATE_SUCCEEDED, client.await(filled, Duration.ofSeconds(60)).getState());
   }
 
   @Test
@@ -226,6 +231,7 @@ class StackTest {
       print("deadline: of 500 ms, ended after %d ms: %s", tookMs, error);
       assertEquals(Status.Code.DEADLINE_EXCEEDED, error.code());
       assertTrue(error.retryable());
+      assertTrue(error.requestId().matches("[0-9a-f-]{36}"));
       assertTrue(tookMs >= 450 && tookMs < 5_000, tookMs + " ms");
     }
   }
@@ -305,6 +311,11 @@ class StackTest {
       assertEquals(Status.Code.UNAVAILABLE, error.code());
       assertEquals(ErrorReason.ERROR_REASON_UNSPECIFIED, error.reason());
       assertTrue(tookMs < 15_000, tookMs + " ms");
+      // Nobody has repeated the request id: it is the one that was sent.
+      assertTrue(error.requestId().matches("[0-9a-f-]{36}"));
+      AppendTurnRequest said = AppendTurnRequest.newBuilder().setRequestId("mine").build();
+      var lost = assertThrows(NianlunException.class, () -> nowhere.appendTurn(said));
+      assertEquals("mine", lost.requestId());
     }
   }
 
