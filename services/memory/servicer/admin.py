@@ -133,18 +133,17 @@ def _day(field: str, value: str, default: date) -> date:
 
 
 def _settings(message: pb.Settings) -> TenantSettings:
-    """Checked settings; zero numbers take the defaults."""
+    """Checked settings; what is left out takes its default."""
     defaults = TenantSettings()
     half_life = message.half_life_days or defaults.half_life_days
+    floor = message.decay_floor if message.HasField("decay_floor") else defaults.decay_floor
     gate = None
     if message.HasField("gate"):
         gate = validate.number("settings.gate", message.gate, 0.0, 1.0)
     every = message.summary_every or defaults.summary_every
     return TenantSettings(
         half_life_days=validate.number("settings.half_life_days", half_life, 0.1, 36_500.0),
-        decay_floor=validate.number(
-            "settings.decay_floor", message.decay_floor or defaults.decay_floor, 0.0, 1.0
-        ),
+        decay_floor=validate.number("settings.decay_floor", floor, 0.0, 1.0),
         gate=gate,
         summary_every=int(validate.number("settings.summary_every", every, 2, 1_000)),
         retention_s=_retention(message.retention),

@@ -114,6 +114,19 @@ async def test_e05_the_half_life_is_a_setting(memory: Memory) -> None:
     await memory.stub.UpdateSettings(pb.UpdateSettingsRequest(request_id=rid(), settings=settings))
     after = (await memory.recall("u", "缓存用什么")).hits[0].decay
     assert after < 0.25 < before
+    # A floor of zero is a floor: what is old fades away.
+    faded = pb.Settings(half_life_days=3, decay_floor=0.0)
+    stored = await memory.stub.UpdateSettings(
+        pb.UpdateSettingsRequest(request_id=rid(), settings=faded)
+    )
+    assert stored.settings.HasField("decay_floor")
+    assert stored.settings.decay_floor == 0.0
+    last = (await memory.recall("u", "缓存用什么")).hits[0].decay
+    assert 0.0 < last < 0.01
+    plain = await memory.stub.UpdateSettings(
+        pb.UpdateSettingsRequest(request_id=rid(), settings=pb.Settings())
+    )
+    assert plain.settings.decay_floor == 0.6
 
 
 async def test_e06_nothing_relevant_nothing_injected(memory: Memory) -> None:
