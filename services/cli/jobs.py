@@ -46,6 +46,10 @@ def _of(client: Client, service: Service) -> tuple[Any, Any]:
     return client.retriever, retriever_pb2
 
 
+def _state(job: common_pb2.Job) -> str:
+    return common_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+
+
 @app.command("list")
 def list_(
     service: ServiceOption = Service.MEMORY,
@@ -65,7 +69,7 @@ def list_(
         table.add_row(
             job.job_id,
             job.kind,
-            common_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower(),
+            _state(job),
             f"{job.done}/{job.total or '?'} {job.unit}",
             str(job.attempts),
             job.error.message,
@@ -102,8 +106,10 @@ def cancel(
     target: TargetOption = "",
     key: KeyOption = "",
 ) -> None:
-    """Stop a job that has not ended."""
+    """Stop a job; one that has ended stays as it is."""
     with session(target, key) as client:
         stub, messages = _of(client, service)
-        stub.CancelJob(messages.CancelJobRequest(job_id=job_id, request_id=new_request_id()))
-    typer.echo(f"cancelled {job_id}")
+        asked = messages.CancelJobRequest(job_id=job_id, request_id=new_request_id())
+        state = _state(stub.CancelJob(asked).job)
+    # A running one goes on until its handler looks.
+    typer.echo(f"{job_id}: {'will stop' if state == State.RUNNING else state}")

@@ -151,7 +151,7 @@ class RetrieverApp:
             library,
             made.searcher,
             made.calibrations,
-            JobRpcs(made.jobs, made.db, SCHEMA, ended_ok=True),
+            JobRpcs(made.jobs, made.db, SCHEMA),
         )
         chassis = self._settings.chassis
         verifier = KeyVerifier(

@@ -26,16 +26,12 @@ DEFAULT_PAGE = 50
 
 
 class JobRpcs:
-    """Job RPCs over the jobs of one schema, for the current caller's tenant.
+    """Job RPCs over the jobs of one schema, for the current caller's tenant."""
 
-    ``ended_ok``: cancelling an ended job returns it unchanged instead of FAILED_PRECONDITION.
-    """
-
-    def __init__(self, jobs: Jobs, db: Database, schema: str, *, ended_ok: bool = False) -> None:
+    def __init__(self, jobs: Jobs, db: Database, schema: str) -> None:
         self._jobs = jobs
         self._db = db
         self._schema = schema
-        self._ended_ok = ended_ok
 
     async def get(self, request: Any) -> common_pb2.Job:
         """GetJob."""
@@ -75,7 +71,7 @@ class JobRpcs:
         async with self._db.tenant() as conn:
 
             async def cancel() -> M:
-                job = await self._jobs.cancel_in(conn, job_id, ended_ok=self._ended_ok)
+                job = await self._jobs.cancel_in(conn, job_id)
                 return _with_job(response_type, job.message())
 
             return await replay_or_run(conn, self._schema, request, response_type, cancel)

@@ -264,9 +264,8 @@ async def test_replay_runs_a_failed_job_again(jobs_db: Database):
         assert not job.message().HasField("error")
     with pytest.raises(errors.DomainError, match="FAILED_PRECONDITION"):
         await jobs.replay(TENANT, job_id)
-    with pytest.raises(errors.DomainError, match="FAILED_PRECONDITION"):
-        await jobs.cancel(TENANT, job_id)
-    assert (await jobs.cancel(TENANT, job_id, ended_ok=True)).state == "succeeded"
+    # Who cancels is always a little late: the job says itself what became of it.
+    assert (await jobs.cancel(TENANT, job_id)).state == "succeeded"
 
 
 async def test_dedupe_joins_a_waiting_job_but_not_a_running_one(jobs_db: Database):

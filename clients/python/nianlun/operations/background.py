@@ -37,7 +37,7 @@ def list_memory_jobs(
 
 @operation("memory", "CancelJob", memory.CancelJobResponse)
 def cancel_memory_job(job_id: str, *, request_id: str | None = None) -> ProtoMessage:
-    """Stop a job of the memory service that has not ended."""
+    """Stop a job of the memory service; one that has ended is given back unchanged."""
     return memory.CancelJobRequest(job_id=job_id, request_id=request_id or new_request_id())
 
 
@@ -69,7 +69,7 @@ def list_retriever_jobs(
 
 @operation("retriever", "CancelJob", retriever.CancelJobResponse)
 def cancel_retriever_job(job_id: str, *, request_id: str | None = None) -> ProtoMessage:
-    """Stop a job of the retriever service that has not ended."""
+    """Stop a job of the retriever service; one that has ended is given back unchanged."""
     return retriever.CancelJobRequest(job_id=job_id, request_id=request_id or new_request_id())
 
 
