@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from nianlun.memory.v1 import memory_pb2, memory_pb2_grpc
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
@@ -23,6 +23,8 @@ from services.orchestrator.requests import Defaults, turn_input
 from services.orchestrator.runs import Runs
 from services.orchestrator.turn import Turn
 
+_EraseRequest = pb.EraseUserRequest | pb.EraseSessionRequest
+_Erased = TypeVar("_Erased", pb.EraseUserResponse, pb.EraseSessionResponse)
 _VERDICTS = {
     pb.FEEDBACK_VERDICT_USEFUL: "useful",
     pb.FEEDBACK_VERDICT_NOT_USEFUL: "not_useful",
@@ -175,23 +177,37 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             )
 
     async def EraseUser(self, request: pb.EraseUserRequest, context: Any) -> pb.EraseUserResponse:
-        """Forget a user or one session, here and in memory."""
-        request_id = validate.request_id(request.request_id)
+        """Forget a user, or what the deprecated field says: one session; here and in memory."""
         user_id = validate.ident("user_id", request.user_id)
         session_id = validate.ident("session_id", request.session_id) if request.session_id else ""
+        return await self._erase(request, pb.EraseUserResponse, user_id, session_id)
+
+    async def EraseSession(
+        self, request: pb.EraseSessionRequest, context: Any
+    ) -> pb.EraseSessionResponse:
+        """Forget one session, here and in memory."""
+        user_id = validate.ident("user_id", request.user_id)
+        session_id = validate.ident("session_id", request.session_id)
+        return await self._erase(request, pb.EraseSessionResponse, user_id, session_id)
+
+    async def _erase(
+        self, request: _EraseRequest, response: type[_Erased], user_id: str, session_id: str
+    ) -> _Erased:
+        request_id = validate.request_id(request.request_id)
         # Memory first: should it fail, nothing here claims to be forgotten. Both are idempotent.
         erased = await self._erase_memory(request_id, user_id, session_id)
 
-        async def write() -> pb.EraseUserResponse:
-            removed = await store.erase(conn, user_id, session_id)
-            return pb.EraseUserResponse(
-                removed=removed,
-                memory_job=erased.job,
-                memory_receipt_id=erased.receipt.receipt_id,
-            )
-
         async with self._db.tenant() as conn:
-            return await replay_or_run(conn, "orchestrator", request, pb.EraseUserResponse, write)
+
+            async def write() -> _Erased:
+                removed = await store.erase(conn, user_id, session_id)
+                return response(
+                    removed=removed,
+                    memory_job=erased.job,
+                    memory_receipt_id=erased.receipt.receipt_id,
+                )
+
+            return await replay_or_run(conn, "orchestrator", request, response, write)
 
     async def _erase_memory(
         self, request_id: str, user_id: str, session_id: str

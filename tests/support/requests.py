@@ -223,6 +223,7 @@ _ORCHESTRATOR: dict[str, Callable[[Ids], Message]] = {
     "GetRun": lambda ids: o.GetRunRequest(run_id=ids.run_id, include_events=True),
     "ListRuns": _user(o.ListRunsRequest),
     "EraseUser": _user(o.EraseUserRequest),
+    "EraseSession": _user(o.EraseSessionRequest, session_id="@session_id"),
     "SubmitFeedback": lambda ids: o.SubmitFeedbackRequest(
         request_id=new_id(),
         run_id=ids.run_id,
@@ -249,6 +250,7 @@ DESTRUCTIVE = (
     "memory.DeleteReading",
     "memory.EraseSession",
     "memory.EraseUser",
+    "orchestrator.EraseSession",
     "orchestrator.EraseUser",
     "retriever.DeleteDocuments",
     "retriever.DeleteCollection",

@@ -15,6 +15,7 @@ import {
 import {
   type ChatInputSchema,
   type ChatResponse,
+  type EraseSessionResponse,
   type EraseUserResponse,
   OrchestratorService,
 } from "./gen/nianlun/orchestrator/v1/orchestrator_pb.js";
@@ -164,6 +165,15 @@ export class NianlunClient implements Disposable {
   /** Forgets a user: turns, facts, notes, summaries, vectors, runs, queued work. */
   eraseUser(userId: string, options: WriteOptions = {}): Promise<EraseUserResponse> {
     return this.orchestrator.eraseUser({ userId, ...identity(options) }, options);
+  }
+
+  /** Forgets one session of a user, and what was derived from it; one without a name is refused. */
+  eraseSession(
+    userId: string,
+    sessionId: string,
+    options: WriteOptions = {},
+  ): Promise<EraseSessionResponse> {
+    return this.orchestrator.eraseSession({ userId, sessionId, ...identity(options) }, options);
   }
 
   /**

@@ -189,9 +189,15 @@ async def test_d2_erasing_a_session_leaves_the_answers_of_others(client: Client)
     gone, _ = await told("s1")
     kept, request = await told("s2")
     _, alone = await told("")
-    receipt = await client.orchestrator.EraseUser(
-        o.EraseUserRequest(user_id="u", session_id="s1", request_id=new_id())
-    )
+    with pytest.raises(grpc.aio.AioRpcError) as unnamed:
+        await client.orchestrator.EraseSession(
+            o.EraseSessionRequest(user_id="u", request_id=new_id())
+        )
+    assert unnamed.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    erase = o.EraseSessionRequest(user_id="u", session_id="s1", request_id=new_id())
+    receipt = await client.orchestrator.EraseSession(erase)
+    assert await client.orchestrator.EraseSession(erase) == receipt
+    assert receipt.memory_receipt_id
     assert (receipt.removed["runs"], receipt.removed["requests"]) == (1, 1)
     with pytest.raises(grpc.aio.AioRpcError):
         await client.orchestrator.GetRun(o.GetRunRequest(run_id=gone))
@@ -202,6 +208,9 @@ async def test_d2_erasing_a_session_leaves_the_answers_of_others(client: Client)
         again = await client.orchestrator.SubmitFeedback(one)
         found = (await client.orchestrator.GetRun(o.GetRunRequest(run_id=one.run_id))).run
         assert again.feedback.create_time == found.feedback[0].create_time
+    # What older clients send names a session, too.
+    older = o.EraseUserRequest(user_id="u", session_id="s9", request_id=new_id())
+    assert (await client.orchestrator.EraseUser(older)).removed["runs"] == 0
     everything = await client.orchestrator.EraseUser(
         o.EraseUserRequest(user_id="u", request_id=new_id())
     )

@@ -153,11 +153,9 @@ def erase_user(user_id: str, *, request_id: str | None = None) -> ProtoMessage:
     return orchestrator.EraseUserRequest(user_id=user_id, request_id=request_id or new_request_id())
 
 
-@operation("orchestrator", "EraseUser", orchestrator.EraseUserResponse)
+@operation("orchestrator", "EraseSession", orchestrator.EraseSessionResponse)
 def erase_session(user_id: str, session_id: str, *, request_id: str | None = None) -> ProtoMessage:
     """Forget one session and what was derived from it."""
-    if not session_id:
-        raise ValueError("session_id must not be empty: that would forget the user")
-    return orchestrator.EraseUserRequest(
+    return orchestrator.EraseSessionRequest(
         user_id=user_id, session_id=session_id, request_id=request_id or new_request_id()
     )

@@ -270,6 +270,10 @@ test("export and import: streams in either direction", async () => {
 
 test("erase: a user is forgotten", async () => {
   await client.appendTurn("ts-erase", "s-1", "请忘掉这句话。");
+  await client.appendTurn("ts-erase", "s-2", "也请忘掉这句话。");
+  await assert.rejects(client.eraseSession("ts-erase", ""), InvalidArgumentError);
+  assert.notEqual((await client.eraseSession("ts-erase", "s-2")).memoryReceiptId, "");
+  assert.equal((await client.memory.listTurns({ userId: "ts-erase" })).turns.length, 1);
   const receipt = await client.eraseUser("ts-erase");
   const { turns } = await client.memory.listTurns({ userId: "ts-erase" });
   console.log(`erase: receipt ${receipt.memoryReceiptId}, ${turns.length} turns left`);

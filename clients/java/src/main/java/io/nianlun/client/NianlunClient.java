@@ -19,6 +19,8 @@ import io.nianlun.orchestrator.v1.ChatEvent;
 import io.nianlun.orchestrator.v1.ChatInput;
 import io.nianlun.orchestrator.v1.ChatRequest;
 import io.nianlun.orchestrator.v1.ChatResponse;
+import io.nianlun.orchestrator.v1.EraseSessionRequest;
+import io.nianlun.orchestrator.v1.EraseSessionResponse;
 import io.nianlun.orchestrator.v1.EraseUserRequest;
 import io.nianlun.orchestrator.v1.EraseUserResponse;
 import io.nianlun.orchestrator.v1.OrchestratorServiceGrpc;
@@ -212,6 +214,13 @@ public final class NianlunClient implements AutoCloseable {
   public EraseUserResponse eraseUser(String userId) {
     EraseUserRequest request = EraseUserRequest.newBuilder().setUserId(userId).build();
     return call(() -> orchestrator().eraseUser(request));
+  }
+
+  /** Forgets one session of a user, and what was derived from it; one without a name is refused. */
+  public EraseSessionResponse eraseSession(String userId, String sessionId) {
+    EraseSessionRequest request =
+        EraseSessionRequest.newBuilder().setUserId(userId).setSessionId(sessionId).build();
+    return call(() -> orchestrator().eraseSession(request));
   }
 
   /**

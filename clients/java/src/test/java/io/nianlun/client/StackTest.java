@@ -350,6 +350,11 @@ class StackTest {
   @Test
   void erase() {
     client.appendTurn("java-erase", "s-1", "请忘掉这句话。", "");
+    client.appendTurn("java-erase", "s-2", "也请忘掉这句话。", "");
+    var unnamed = assertThrows(NianlunException.class, () -> client.eraseSession("java-erase", ""));
+    assertEquals("session_id", unnamed.violations().get(0).field());
+    assertFalse(client.eraseSession("java-erase", "s-2").getMemoryReceiptId().isEmpty());
+    assertEquals(1, turns(client, "java-erase").size());
     var receipt = client.eraseUser("java-erase");
     int left = turns(client, "java-erase").size();
     print("erase: receipt %s, %d turns left", receipt.getMemoryReceiptId(), left);
