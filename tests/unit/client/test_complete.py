@@ -11,6 +11,8 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 from nianlun import AsyncClient, Client, chat_input, document
+from nianlun.embedder.v1 import embedder_pb2
+from nianlun.memory.v1 import memory_pb2
 from nianlun.operations import background
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2
@@ -88,6 +90,22 @@ def test_every_method_has_a_docstring_and_names_its_response() -> None:
 def test_a_document_may_be_bytes() -> None:
     assert document("d", b"%PDF-1.7").WhichOneof("content") == "data"
     assert document("d", "text").WhichOneof("content") == "text"
+
+
+def test_what_is_not_said_is_left_to_the_contract() -> None:
+    assert document("d", b"%PDF-1.7").content_type == retriever_pb2.CONTENT_TYPE_UNSPECIFIED
+    assert document("d", "# text").content_type == retriever_pb2.CONTENT_TYPE_UNSPECIFIED
+    chosen = {
+        (name, parameter.name): parameter.default
+        for name, each in _operations(Client)
+        for parameter in inspect.signature(each.build).parameters.values()
+        if "ValueType" in str(parameter.annotation) and parameter.default is not parameter.empty
+    }
+    assert chosen["open_document_part", "span"] == retriever_pb2.PART_SPAN_UNSPECIFIED
+    assert {named: value for named, value in chosen.items() if value not in (0, ())} == {
+        ("put_fact", "kind"): memory_pb2.FACT_KIND_FACT,  # Required by the contract.
+        ("embed", "kinds"): (embedder_pb2.VECTOR_KIND_DENSE,),  # What empty means there.
+    }
 
 
 def test_an_import_is_sent_in_bounded_pieces() -> None:

@@ -148,12 +148,12 @@ def open_document_part(
     *,
     chunk_id: str = "",
     ordinal: int = 0,
-    span: retriever.PartSpan.ValueType = retriever.PART_SPAN_SECTION,
+    span: retriever.PartSpan.ValueType = retriever.PART_SPAN_UNSPECIFIED,
     before: int = 0,
     after: int = 0,
     max_chars: int = 0,
 ) -> ProtoMessage:
-    """The text around a chunk: its neighbours, its section, or the document."""
+    """The text around a chunk: its neighbours (by default), its section, or the document."""
     return retriever.OpenDocumentPartRequest(
         collection_id=collection_id,
         document_id=document_id,
@@ -214,11 +214,15 @@ def document(
     content: str | bytes,
     *,
     title: str = "",
-    content_type: retriever.ContentType.ValueType = retriever.CONTENT_TYPE_TEXT,
+    content_type: retriever.ContentType.ValueType = retriever.CONTENT_TYPE_UNSPECIFIED,
     uri: str = "",
     metadata: Mapping[str, Plain] | None = None,
 ) -> retriever.DocumentInput:
-    """A document for ``upsert_documents``: its text, or the bytes of a file (PDF, HTML, ...)."""
+    """A document for ``upsert_documents``: its text, or the bytes of a file (PDF, HTML, ...).
+
+    Without ``content_type`` the service finds out: from the bytes, the file name of ``uri``, the
+    text.
+    """
     made = retriever.DocumentInput(
         document_id=document_id,
         title=title,
