@@ -119,16 +119,23 @@ public final class NianlunClient implements AutoCloseable {
     return call(() -> memory().appendTurn(request));
   }
 
-  /** Loads what is known about the user for a question, at least as new as {@code position} (may be empty). */
-  public LoadMemoryResponse loadMemory(
-      String userId, String sessionId, String query, String position) {
-    LoadMemoryRequest request =
+  /** Loads what is known about the user for a question. */
+  public LoadMemoryResponse loadMemory(String userId, String query) {
+    return loadMemory(userId, query, "");
+  }
+
+  /** Loads what is known about the user for a question, at least as new as the position of a receipt. */
+  public LoadMemoryResponse loadMemory(String userId, String query, String position) {
+    return loadMemory(
         LoadMemoryRequest.newBuilder()
             .setUserId(userId)
-            .setSessionId(sessionId)
             .setQuery(query)
             .setAtLeast(position)
-            .build();
+            .build());
+  }
+
+  /** Loads what is known about the user; the request says of which layers and sessions, and how much. */
+  public LoadMemoryResponse loadMemory(LoadMemoryRequest request) {
     return call(() -> memory().loadMemory(request));
   }
 
@@ -151,7 +158,7 @@ public final class NianlunClient implements AutoCloseable {
   }
 
   /** Searches one collection. */
-  public SearchResponse search(String collectionId, String query) {
+  public SearchResponse search(String query, String collectionId) {
     return search(
         SearchRequest.newBuilder()
             .setQuery(query)

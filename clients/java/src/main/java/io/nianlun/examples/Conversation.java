@@ -48,8 +48,7 @@ public final class Conversation {
         client.appendTurn(user, "java-1", "我叫陈川，是后端工程师，主要写 Java。", "好的，记下了。");
     out.println("turn: " + receipt.getTurnId() + " #" + receipt.getSequence());
 
-    LoadMemoryResponse memory =
-        client.loadMemory(user, "java-2", "我叫什么？", receipt.getPosition());
+    LoadMemoryResponse memory = client.loadMemory(user, "我叫什么？", receipt.getPosition());
     out.println("fresh turns: " + memory.getFreshTurnsCount());
     for (Block block : memory.getBlocksList()) {
       out.println("memory [" + block.getTrust() + "] " + block.getText().replace("\n", " / "));

@@ -88,10 +88,10 @@ class StackTest {
   @Test
   void load() {
     var receipt = client.appendTurn("java-load", "s-1", "我叫陈川，住在杭州。", "");
-    var loaded = client.loadMemory("java-load", "s-2", "我住在哪里？", receipt.getPosition());
+    var loaded = client.loadMemory("java-load", "我住在哪里？", receipt.getPosition());
     print("load: %d fresh turns, %d blocks", loaded.getFreshTurnsCount(), loaded.getBlocksCount());
     assertTrue(loaded.getRendered().contains("杭州"));
-    var stranger = client.loadMemory("java-load-other", "s", "我住在哪里？", "");
+    var stranger = client.loadMemory("java-load-other", "我住在哪里？");
     assertFalse(stranger.getRendered().contains("杭州"));
   }
 
@@ -106,8 +106,8 @@ class StackTest {
                 document("sirnn", "SiRNN", "SiRNN runs secure inference of recurrent networks."),
                 document("tea", "茶", "龙井茶产于杭州西湖一带，以清香著称。")));
     var job = client.await(accepted, Duration.ofSeconds(60));
-    var english = client.search("java-papers", "secure inference of recurrent networks");
-    var chinese = client.search("java-papers", "龙井茶产自哪里？");
+    var english = client.search("secure inference of recurrent networks", "java-papers");
+    var chinese = client.search("龙井茶产自哪里？", "java-papers");
     String found = english.getHits(0).getDocumentId() + ", " + chinese.getHits(0).getDocumentId();
     print("search: job %s did %d %s; found %s", job.getKind(), job.getDone(), job.getUnit(), found);
     assertEquals("sirnn, tea", found);
@@ -219,15 +219,15 @@ class StackTest {
   void deadline() throws Exception {
     try (NianlunClient far = far("PROXIED").build();
         NianlunClient hasty = far("PROXIED").timeout(Duration.ofMillis(500)).build()) {
-      far.loadMemory("java-deadline", "s", "?", "");
+      far.loadMemory("java-deadline", "?");
       control("hold");
       long started = System.nanoTime();
       var error =
           assertThrows(
-              NianlunException.class, () -> hasty.loadMemory("java-deadline", "s", "?", ""));
+              NianlunException.class, () -> hasty.loadMemory("java-deadline", "?"));
       long tookMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - started);
       control("release");
-      far.loadMemory("java-deadline", "s", "?", "");
+      far.loadMemory("java-deadline", "?");
       print("deadline: of 500 ms, ended after %d ms: %s", tookMs, error);
       assertEquals(Status.Code.DEADLINE_EXCEEDED, error.code());
       assertTrue(error.retryable());
@@ -242,7 +242,7 @@ class StackTest {
       try (NianlunClient stranger =
           NianlunClient.builder(key).memory(environment("NIANLUN_MEMORY_TARGET")).build()) {
         var error =
-            assertThrows(NianlunException.class, () -> stranger.loadMemory("u", "s", "?", ""));
+            assertThrows(NianlunException.class, () -> stranger.loadMemory("u", "?"));
         print("bad key: %s", error);
         assertEquals(Status.Code.UNAUTHENTICATED, error.code());
         assertEquals(ErrorReason.ERROR_REASON_UNAUTHENTICATED, error.reason());
@@ -257,7 +257,7 @@ class StackTest {
     var refused =
         assertThrows(NianlunException.class, () -> client.appendTurn("", "s", "x", ""));
     var missing =
-        assertThrows(NianlunException.class, () -> client.search("java-nowhere", "anything"));
+        assertThrows(NianlunException.class, () -> client.search("anything", "java-nowhere"));
     print("errors: %s%nerrors: %s", refused, missing);
     assertEquals("user_id", refused.violations().get(0).field());
     assertEquals(ErrorReason.ERROR_REASON_NOT_FOUND, missing.reason());
@@ -267,7 +267,7 @@ class StackTest {
   @Test
   void retry() throws Exception {
     try (NianlunClient far = far("PROXIED").build()) {
-      far.loadMemory("java-lost", "s", "?", "");
+      far.loadMemory("java-lost", "?");
       control("cut");
       var receipt = far.appendTurn("java-lost", "s-1", "只说一次。", "");
       List<Turn> turns = turns(far, "java-lost");
@@ -287,7 +287,7 @@ class StackTest {
           CompletableFuture.supplyAsync(
               () -> far.appendTurn("java-restart", "s-1", "我在等服务重启。", ""));
       var load =
-          CompletableFuture.supplyAsync(() -> far.loadMemory("java-restart", "s-2", "我住在哪里？", ""));
+          CompletableFuture.supplyAsync(() -> far.loadMemory("java-restart", "我住在哪里？"));
       Thread.sleep(1_500);
       control("start");
       var second = append.get(40, TimeUnit.SECONDS);
@@ -305,7 +305,7 @@ class StackTest {
   void nobodyThere() {
     try (NianlunClient nowhere = NianlunClient.builder("nl_x").memory("127.0.0.1:1").build()) {
       long started = System.nanoTime();
-      var error = assertThrows(NianlunException.class, () -> nowhere.loadMemory("u", "s", "?", ""));
+      var error = assertThrows(NianlunException.class, () -> nowhere.loadMemory("u", "?"));
       long tookMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - started);
       print("restart: nobody there, reported after %d ms: %s", tookMs, error);
       assertEquals(Status.Code.UNAVAILABLE, error.code());
@@ -328,7 +328,7 @@ class StackTest {
         NianlunClient stranger = options.tls().build()) {
       var receipt = secure.appendTurn("java-tls", "s-1", "加密的。", "");
       var error =
-          assertThrows(NianlunException.class, () -> stranger.loadMemory("java-tls", "s", "?", ""));
+          assertThrows(NianlunException.class, () -> stranger.loadMemory("java-tls", "?"));
       print("tls: turn #%d; without the authority: %s", receipt.getSequence(), error);
       assertEquals(1, receipt.getSequence());
       assertEquals(Status.Code.UNAVAILABLE, error.code());
