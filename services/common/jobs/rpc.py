@@ -23,6 +23,8 @@ M = TypeVar("M", bound=Message)
 
 MAX_PAGE = 200
 DEFAULT_PAGE = 50
+MAX_STATES = 8
+MAX_KIND_CHARS = 64
 
 
 class JobRpcs:
@@ -42,11 +44,12 @@ class JobRpcs:
     async def list(self, request: Any) -> tuple[list[common_pb2.Job], str]:
         """ListJobs: the jobs of one page and the next page's token."""
         wanted = page(request, max_size=MAX_PAGE, default=DEFAULT_PAGE)
+        validate.count("states", request.states, MAX_STATES)
         states = [
             STATE_NAMES[validate.one_of_enum("states", state, common_pb2.JobState)]
             for state in request.states
         ]
-        kind = validate.text("kind", request.kind, 128, 0)
+        kind = validate.text("kind", request.kind, MAX_KIND_CHARS, 0)
         after = None
         if wanted.cursor:
             stamp, job_id = wanted.cursor

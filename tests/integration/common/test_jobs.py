@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2
+from nianlun.retriever.v1 import retriever_pb2
 from services.common import context, deadlines, errors
 from services.common.context import CallContext, Caller
 from services.common.db import Database
@@ -540,6 +541,12 @@ async def test_job_rpcs(jobs_db: Database):
             if not request.page_token:
                 break
         assert seen == ids[::-1]
+        for listing in (memory_pb2.ListJobsRequest, retriever_pb2.ListJobsRequest):
+            assert (await rpcs.list(listing(kind="k" * 64, states=[1] * 8)))[0] == []
+            with pytest.raises(errors.DomainError, match="kind"):
+                await rpcs.list(listing(kind="k" * 65))
+            with pytest.raises(errors.DomainError, match="states"):
+                await rpcs.list(listing(states=[1] * 9))
         cancel = memory_pb2.CancelJobRequest(job_id=ids[1], request_id="c1")
         first = await rpcs.cancel(cancel, memory_pb2.CancelJobResponse)
         assert first.job.state == common_pb2.JOB_STATE_CANCELLED
