@@ -16,7 +16,7 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 from google.protobuf.message import Message as ProtoMessage
@@ -29,16 +29,8 @@ from nianlun.ending import Ending
 from nianlun.errors import from_rpc_error
 from nianlun.memory.v1 import memory_pb2 as memory
 from nianlun.memory.v1 import memory_pb2_grpc
-from nianlun.operations import (
-    background,
-    chats,
-    knowledge,
-    memories,
-    models,
-    spaces,
-    turns,
-    upkeep,
-)
+from nianlun.methods import Methods
+from nianlun.operations import background, chats
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2 as orchestrator
 from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
@@ -51,27 +43,7 @@ P = ParamSpec("P")
 Response = TypeVar("Response", bound=ProtoMessage)
 
 
-class _Bound(Generic[P, Response]):
-    """An operation as a coroutine method of ``AsyncClient``."""
-
-    def __init__(self, operation: Operation[P, Response]) -> None:
-        self._operation = operation
-        self.__doc__ = operation.build.__doc__
-
-    def __get__(
-        self, client: AsyncClient, _owner: type[AsyncClient]
-    ) -> Callable[P, Coroutine[Any, Any, Response]]:
-        operation = self._operation
-
-        async def call(*args: P.args, **kwargs: P.kwargs) -> Response:
-            return await client.call(operation, operation.build(*args, **kwargs))
-
-        call.__doc__ = self.__doc__
-        call.__name__ = operation.build.__name__
-        return call
-
-
-class AsyncClient:
+class AsyncClient(Methods):
     """Calls the four services from one event loop. Use it in ``async with``, or ``close`` it.
 
     The same as ``Client`` in every other respect; see there.
@@ -160,79 +132,13 @@ class AsyncClient:
             raise from_rpc_error(error, request_id) from None
         return response
 
-    # Documents and search
-    create_collection = _Bound(knowledge.create_collection)
-    get_collection = _Bound(knowledge.get_collection)
-    list_collections = _Bound(knowledge.list_collections)
-    update_collection = _Bound(knowledge.update_collection)
-    delete_collection = _Bound(knowledge.delete_collection)
-    upsert_documents = _Bound(knowledge.upsert_documents)
-    get_document = _Bound(knowledge.get_document)
-    list_documents = _Bound(knowledge.list_documents)
-    delete_documents = _Bound(knowledge.delete_documents)
-    open_document_part = _Bound(knowledge.open_document_part)
-    search = _Bound(knowledge.search)
-    list_recipes = _Bound(knowledge.list_recipes)
-    # Embedding spaces
-    start_reembed = _Bound(spaces.start_reembed)
-    switch_embedding = _Bound(spaces.switch_embedding)
-    backfill_embeddings = _Bound(spaces.backfill_embeddings)
-    calibrate = _Bound(spaces.calibrate)
-    get_calibration = _Bound(spaces.get_calibration)
-    # Memory
-    append_turn = _Bound(memories.append_turn)
-    load_memory = _Bound(memories.load_memory)
-    end_session = _Bound(memories.end_session)
-    list_facts = _Bound(memories.list_facts)
-    put_fact = _Bound(memories.put_fact)
-    correct_fact = _Bound(memories.correct_fact)
-    retract_fact = _Bound(memories.retract_fact)
-    fact_history = _Bound(memories.fact_history)
-    search_episodes = _Bound(memories.search_episodes)
-    list_episodes = _Bound(memories.list_episodes)
-    get_summary = _Bound(memories.get_summary)
-    record_reading = _Bound(memories.record_reading)
-    similar_readings = _Bound(memories.similar_readings)
-    # What was said
-    list_turns = _Bound(turns.list_turns)
-    search_turns = _Bound(turns.search_turns)
-    delete_turn = _Bound(turns.delete_turn)
-    get_position = _Bound(turns.get_position)
-    list_sessions = _Bound(turns.list_sessions)
-    list_users = _Bound(turns.list_users)
-    erase_user_memory = _Bound(turns.erase_user_memory)
-    erase_session_memory = _Bound(turns.erase_session_memory)
-    # Upkeep of memory
-    correct_episode = _Bound(upkeep.correct_episode)
-    delete_episode = _Bound(upkeep.delete_episode)
-    refresh_summary = _Bound(upkeep.refresh_summary)
-    list_readings = _Bound(upkeep.list_readings)
-    reading_feedback = _Bound(upkeep.reading_feedback)
-    delete_reading = _Bound(upkeep.delete_reading)
-    get_usage = _Bound(upkeep.get_usage)
-    get_settings = _Bound(upkeep.get_settings)
-    update_settings = _Bound(upkeep.update_settings)
-    # Chat
-    chat = _Bound(chats.chat)
-    build_context = _Bound(chats.build_context)
-    get_run = _Bound(chats.get_run)
-    list_runs = _Bound(chats.list_runs)
-    submit_feedback = _Bound(chats.submit_feedback)
-    erase_user = _Bound(chats.erase_user)
-    erase_session = _Bound(chats.erase_session)
-    # Models
-    embed = _Bound(models.embed)
-    rerank = _Bound(models.rerank)
-    list_models = _Bound(models.list_models)
-    # Jobs
-    get_memory_job = _Bound(background.get_memory_job)
-    list_memory_jobs = _Bound(background.list_memory_jobs)
-    cancel_memory_job = _Bound(background.cancel_memory_job)
-    replay_memory_job = _Bound(background.replay_memory_job)
-    get_retriever_job = _Bound(background.get_retriever_job)
-    list_retriever_jobs = _Bound(background.list_retriever_jobs)
-    cancel_retriever_job = _Bound(background.cancel_retriever_job)
-    replay_retriever_job = _Bound(background.replay_retriever_job)
+    def bind(self, operation: Operation[P, Response]) -> Callable[P, Coroutine[Any, Any, Response]]:
+        """The operation as a coroutine function that sends it."""
+
+        async def send(*args: P.args, **kwargs: P.kwargs) -> Response:
+            return await self.call(operation, operation.build(*args, **kwargs))
+
+        return send
 
     def stream_chat(
         self, asked: orchestrator.ChatInput, *, request_id: str | None = None

@@ -4,11 +4,9 @@ import { join, resolve } from "node:path";
 /** The services a client calls. */
 export type ServiceName = "embedder" | "retriever" | "memory" | "orchestrator";
 
-/** TLS. Without `rootCertificates` the system's authorities are trusted. All values are PEM. */
+/** TLS. Without `rootCertificates` (PEM) the system's authorities are trusted. */
 export interface TlsOptions {
   readonly rootCertificates?: Buffer;
-  readonly clientKey?: Buffer;
-  readonly clientCertificate?: Buffer;
 }
 
 /** How to reach a deployment. */

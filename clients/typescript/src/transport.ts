@@ -55,14 +55,9 @@ export function channelOptions(service: DescService): ChannelOptions {
 
 /** TLS credentials, or those of plain text. */
 export function credentialsOf(tls: TlsOptions | undefined): ChannelCredentials {
-  if (tls === undefined) {
-    return credentials.createInsecure();
-  }
-  return credentials.createSsl(
-    tls.rootCertificates ?? null,
-    tls.clientKey ?? null,
-    tls.clientCertificate ?? null,
-  );
+  return tls === undefined
+    ? credentials.createInsecure()
+    : credentials.createSsl(tls.rootCertificates ?? null);
 }
 
 /** `host:port` as a name that is resolved to all of its addresses, for round robin. */

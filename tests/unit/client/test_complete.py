@@ -13,6 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from nianlun import AsyncClient, Client, chat_input, document
 from nianlun.embedder.v1 import embedder_pb2
 from nianlun.memory.v1 import memory_pb2
+from nianlun.methods import Bound
 from nianlun.operations import background
 from nianlun.operations.core import Operation
 from nianlun.orchestrator.v1 import orchestrator_pb2
@@ -47,8 +48,8 @@ def _rpcs() -> Iterator[tuple[str, MethodDescriptor]]:
 
 
 def _operations(client: type) -> list[tuple[str, Operation[..., Any]]]:
-    bound = [(name, getattr(each, "_operation", None)) for name, each in vars(client).items()]
-    return [(name, each) for name, each in bound if isinstance(each, Operation)]
+    members = inspect.getmembers_static(client)
+    return [(name, each.operation) for name, each in members if isinstance(each, Bound)]
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
