@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.common.unicode import mixed
+
 _CN_ID_WEIGHTS: Final = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 _CN_ID_CHECK: Final = "10X98765432"
 # Length by first digits: American Express, Diners, JCB, Visa, Mastercard, Maestro, UnionPay, ICBC.
@@ -21,6 +23,11 @@ _ISSUERS: Final = (
     r"|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|(?:5[06-8]|6\d)\d{12,17}|9558\d{12,15})$"
 )
 _USCC_ALPHABET: Final = "0123456789ABCDEFGHJKLMNPQRTUWXY"
+_HAN: Final = r"\u3400-\u4dbf\u4e00-\u9fff、"
+# What ends a secret.
+_STOPS: Final = r"\s,，。;；\"'“”‘’"
+# After an English name: "API key是什么" is a question.
+_IS_ZH: Final = r"(?:是|[为為]|叫|改成了?)(?=\s{0,4}[\"'“‘]?[!-~])"
 # Between the digits of a number that is called one: it is spelt out, not a list.
 _APART: Final = r"[ .()-]{0,2}"
 _USCC_WEIGHTS: Final = (1, 3, 9, 27, 19, 26, 16, 17, 20, 29, 25, 13, 8, 24, 10, 30, 28)
@@ -105,16 +112,16 @@ def _compact(check: Callable[[str], bool]) -> Callable[[str], bool]:
 _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = (
     (
         "private_key",
-        re.compile(
+        mixed(
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
             re.DOTALL,
         ),
         _always,
     ),
-    ("jwt", re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"), _always),
+    ("jwt", mixed(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"), _always),
     (
         "api_key",
-        re.compile(
+        mixed(
             r"\b(?:sk|pk|rk)[-_](?=[A-Za-z0-9_-]{0,80}?\d|[A-Za-z_-]{0,80}?[a-z][A-Z]|(?:proj|live|test)[-_])[A-Za-z0-9_-]{16,}|\bnpm_[A-Za-z0-9]{30,}|\bnl_[A-Za-z0-9_-]{32,}"
             r"|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
             r"|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}"
@@ -124,23 +131,24 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "secret",
-        re.compile(
+        mixed(
             r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?(?:access[ _-]?)?key)?|(?:access|auth|refresh)[ _-]?token|password|passwd|pwd)"
-            r"[\"']?\s{0,4}(?:is|was|[:=])\s{0,4}[\"'“‘]?|\btoken\s{0,4}[:=]\s{0,4}[\"']?(?!\d{1,9}(?![\w.-]))|\bbearer\s{1,4}(?:[:=]\s{0,4})?"
-            r"|(?:密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖)\s{0,4}(?:是|为|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
-            r"(?P<value>[^\s,，。;；\"'“”‘’]{6,})",
+            rf"[\"']?\s{{0,4}}(?:is|was|[:=]|{_IS_ZH})\s{{0,4}}[\"'“‘]?|\btoken\s{{0,4}}(?:[:=]|{_IS_ZH})\s{{0,4}}[\"']?(?!\d{{1,9}}(?![\w.-]))|\bbearer\s{{1,4}}(?:[:=]\s{{0,4}})?"
+            r"|(?:密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖)\s{0,4}(?:是|[为為]|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
+            # Up to the Chinese that goes on after it, where it has a digit or a mark before that.
+            rf"(?P<value>(?=[A-Za-z_-]*[^{_STOPS}{_HAN}A-Za-z_-])[^{_STOPS}{_HAN}]{{6,}}|[^{_STOPS}]{{6,}})",
             re.IGNORECASE,
         ),
         _secret_like,
     ),
     (
         "secret",
-        re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,64}:(?P<value>[^\s:/@]{3,128})@"),
+        mixed(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,64}:(?P<value>[^\s:/@]{3,128})@"),
         _always,
     ),
     (
         "cn_id",
-        re.compile(
+        mixed(
             r"(?<![0-9A-Za-z])\d{6}[ -]?(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
             r"[ -]?\d{3}[\dXx](?![0-9A-Za-z])"
         ),
@@ -149,35 +157,33 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         # What is called an identity number is one, even the old form or with a digit mistyped.
         "cn_id",
-        re.compile(
+        mixed(
             rf"(?:身[份分][证證]|[驾駕][驶駛][证證])[号號]?[码碼]?\s{{0,2}}(?:是|为|為|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{16}}{_APART}[\dXx](?![0-9A-Za-z])|\d(?:{_APART}\d){{14}}(?!\d))"
         ),
         _always,
     ),
     (
         "cn_uscc",
-        re.compile(
-            r"(?<![0-9A-Za-z])[0-9A-HJ-NPQRTUWXY]{2}\d{6}[0-9A-HJ-NPQRTUWXY]{10}(?![0-9A-Za-z])"
-        ),
+        mixed(r"(?<![0-9A-Za-z])[0-9A-HJ-NPQRTUWXY]{2}\d{6}[0-9A-HJ-NPQRTUWXY]{10}(?![0-9A-Za-z])"),
         uscc_valid,
     ),
     (
         "cn_uscc",
-        re.compile(
+        mixed(
             r"(?:信用代码|税号|纳税人识别号)\s{0,2}(?:是|为|[:：])?\s{0,2}(?P<value>[0-9A-Z](?:[ -]?[0-9A-Z]){17}(?![0-9A-Za-z]))"
         ),
         _always,
     ),
     (
         "bank_card",
-        re.compile(
+        mixed(
             r"(?<![\d.])3[47]\d{2}[ -]?\d{6}[ -]?\d{5}(?![\d.]\d|\d)|(?<![\d.])\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{1,4}){1,2}(?![\d.]\d|\d)"
         ),
         _card_valid,
     ),
     (
         "bank_card",
-        re.compile(
+        mixed(
             rf"(?:卡号|银行卡|信用卡|储蓄卡|银行账[号户]|\bcard (?:number|no\.?))[号码]{{0,2}}\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{14,18}}(?!\d))",
             re.IGNORECASE,
         ),
@@ -185,28 +191,28 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "iban",
-        re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"),
+        mixed(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"),
         iban_valid,
     ),
     (
         "ssn",
-        re.compile(
-            r"\b(?:ssn|social security(?: number)?)(?: is|[:#])?\s{1,2}(?P<value>\d{9})(?!\d)",
+        mixed(
+            r"\b(?:ssn|social security(?: number)?)(?:(?: is|[:#])?\s{1,2}|\s?(?:[号號][码碼]?)?(?:是|[为為]|[:#])\s{0,2})(?P<value>\d{9})(?!\d)",
             re.IGNORECASE,
         ),
         _always,
     ),
-    ("ssn", re.compile(r"(?<![\d-])\d{3}[- ]\d{2}[- ]\d{4}(?![\d-])"), _ssn_valid),
+    ("ssn", mixed(r"(?<![\d-])\d{3}[- ]\d{2}[- ]\d{4}(?![\d-])"), _ssn_valid),
     (
         "cn_mobile",
-        re.compile(
+        mixed(
             r"(?<![\d.+])(?:(?:\+|00)?86[ -]?)?(?:1[3-9]\d|\(1[3-9]\d\))[ .-]?\d{4}[ .-]?\d{4}(?![\d.]\d|\d)"
         ),
         _always,
     ),
     (
         "cn_mobile",
-        re.compile(
+        mixed(
             rf"(?:手机|电话|電話|联系方式|\b(?:tel|phone|mobile|cell)(?: (?:number|no\.?))?)[号號]?[码碼]?\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\(?1{_APART}[3-9](?:{_APART}\d){{9}}(?!\d))",
             re.IGNORECASE,
         ),
@@ -214,7 +220,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "phone",
-        re.compile(r"(?<![\d.-])\(?0(?:10|2\d|[3-9]\d{2})\)?[ -]\d{3,4}[ -]?\d{4}(?![\d-])"),
+        mixed(r"(?<![\d.-])\(?0(?:10|2\d|[3-9]\d{2})\)?[ -]\d{3,4}[ -]?\d{4}(?![\d-])"),
         _always,
     ),
     (
@@ -226,19 +232,19 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "phone",
-        re.compile(
+        mixed(
             r"(?<![\w.])\+\d{1,3}[ .()0-]{0,5}\d{1,4}(?:[ .()-]{1,2}\d{2,6}){1,4}(?!\d)|(?<![\w.])\+(?!86)\d{9,14}(?!\d)"
         ),
         _always,
     ),
     (
         "phone",
-        re.compile(r"(?<![\d-])\(?(?!400|800)[2-9]\d{2}\)?[ .-]\d{3}[.-]\d{4}(?![\d-])"),
+        mixed(r"(?<![\d-])\(?(?!400|800)[2-9]\d{2}\)?[ .-]\d{3}[.-]\d{4}(?![\d-])"),
         _always,
     ),
     (
         "address",
-        re.compile(
+        mixed(
             r"(?![这那哪])(?:(?![在到去住是])[\u4e00-\u9fff]){1,28}?(?:大街|大道|路|街|巷|弄|胡同)"
             r"\s?\d{1,5}\s?[号弄](?![前后之线])(?:\s?[\dA-Za-z]{1,5}\s?(?:号楼|栋|幢|楼|单元|层|室|号|房))*"
         ),
@@ -246,7 +252,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "address",
-        re.compile(
+        mixed(
             r"\b\d{1,5}[A-Z]? (?:[NSEW]\.? )?(?:[A-Z][a-z]+ ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln"
             r"|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b(?! (?:of|[a-z]{3,8}s)\b|-|['’])\.?(?:,? (?:Apt|Unit|#) ?\w+)?"
         ),
@@ -271,7 +277,7 @@ _WORD_LIMIT: Final = 256
 _NEEDED: Final = re.compile(
     # A number of seven digits or more, one with its country, a house number.
     r"(?:\d[^\d\n]{0,6}){6}\d|\+\d|(?:街|道|路|巷|弄|同)\s?\d"
-    r"|\b(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)\b"
+    r"|(?a:\b)(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)(?a:\b)"
     r"|@|://|-----BEGIN|eyJ|[srp]k[-_]|npm_|nl_|AKIA|gh[pousr]_|github_pat_|glpat-|xox|AIza|hf_|LTAI"
     r"|[Kk][Ee][Yy]|[Ss][Ee][Cc][Rr][Ee][Tt]|[Tt][Oo][Kk][Ee][Nn]|[Pp][Aa][Ss][Ss][Ww]|[Pp][Ww][Dd]"
     r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖"

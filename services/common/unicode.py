@@ -38,3 +38,27 @@ def bounded_marks(text: str) -> str:
 def normal(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
     """`unicodedata.normalize` in time linear in the text, whatever it holds."""
     return unicodedata.normalize(form, bounded_marks(text))
+
+
+def mixed(pattern: str, flags: int = 0, *, words: bool = True) -> re.Pattern[str]:
+    r"""`pattern` compiled for text that mixes scripts: `\b` is an edge of an ASCII word, and with
+    `words` `\w` is a character of one.
+
+    To Unicode 是 and the letter after it are one word, so that a `\b` between them finds no edge and
+    a `\w*` runs on into the Chinese. Leave `words` off where accented letters have to be matched.
+    `\W` stays as it is. Raises ValueError for a `\W` in a character class whose `\w` would change.
+    """
+    return re.compile(_ESCAPES.sub(lambda m: _ascii(m.group(), words), pattern), flags)
+
+
+_ESCAPES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+def _ascii(token: str, words: bool) -> str:
+    if token == r"\b" or (words and token == r"\w"):
+        return f"(?a:{token})"
+    if token[0] != "[" or not words:
+        return token
+    if r"\W" in token:
+        raise ValueError(f"no ASCII form of {token}")
+    return token.replace(r"\w", "A-Za-z0-9_")

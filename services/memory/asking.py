@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_ASKS_BACK: Final = re.compile(
+from services.common.unicode import mixed
+
+_ASKS_BACK: Final = mixed(
     r"\blast time\b|\bthe other day\b|\bremind me (?:what|which|who|where|when|how|of)\b|\bagain\?\s*$"
     r"|\b(?:do you|you) remember\b|\bi forgot (?:what|which|the|how|who|where|when)\b"
     r"|\bdid (?:we|i|you) (?:\w+ )?(?:decide|pick|choose|settle|say|talk|discuss|mention|agree|recommend"

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.unicode import mixed
 from services.orchestrator.domain import TurnInput
 
-_RECALL = re.compile(
+_RECALL = mixed(
     r"上次|上回|之前|以前|刚才|昨天|记得|还记不记得|我叫|我是谁|我的(名字|职业|工作|偏好|爱好)|"
     r"我(喜欢|住|说过|提过|跟你)|根据我的|按我|"
     r"\b(last time|earlier|previously|remember|my name|who am i|about me|my "
@@ -16,29 +17,29 @@ _RECALL = re.compile(
     r"i (told|said|mentioned|like|prefer)|do you know (me|my))\b",
     re.IGNORECASE,
 )
-_PLAN = re.compile(
+_PLAN = mixed(
     r"(学习|阅读|复习|研究|训练|实施|项目)?(计划|规划|路线图?|路径)|(分|几)步(走|学|骤)|"
     r"\b(learning|reading|study) (plan|path)\b|\broadmap\b|\bsyllabus\b|\bcurriculum\b|"
     r"\bplan (for|to) (learn|read|study)",
     re.IGNORECASE,
 )
-_PLAN_REQUEST = re.compile(
+_PLAN_REQUEST = mixed(
     r"制定|设计|安排|给我|帮我|做一?[个份]|列(一|出)|规划一下|\b(make|create|give|draw|write|desig"
     r"n|plan)\b",
     re.IGNORECASE,
 )
-_SUMMARY = re.compile(
+_SUMMARY = mixed(
     r"总结|概括|概述|摘要|导读|归纳|讲了什么[?？。]?$|主要内容|\bsummar(y|ise|ize|ies)\b|\boverview\b|\btl;"
     r"?dr\b|"
     r"what is (this|it) about",
     re.IGNORECASE,
 )
-_EXTRACT = re.compile(
+_EXTRACT = mixed(
     r"(提取|抽取|摘出|列出).{0,20}(字段|信息|参数|数据|名称|日期|作者|指标)|"
     r"\bextract\b|\bpull out\b",
     re.IGNORECASE,
 )
-_QUESTION = re.compile(
+_QUESTION = mixed(
     r"[?？]|什么|怎么|如何|为什么|为何|哪(个|些|里|种)|多少|几(个|种|次)|是否|能不能|吗$|"
     r"^(what|how|why|which|who|where|when|does|do|is|are|can|could|should|did)\b",
     re.IGNORECASE,

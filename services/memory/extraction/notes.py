@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from services.common.unicode import mixed
 from services.memory import safety, timex
 from services.memory.domain import Note, Origin, Role, Source, Turn
 from services.memory.extraction.text import clip, is_small_talk, language_of, sentences
 
-_DECISION: Final = re.compile(
+_DECISION: Final = mixed(
     r"(?:决定|敲定|确定|选定|就用|就选|就定|定为|定了|改用|换成|采用|最终|最后还是|那就)"
     r"|\b(?:decided|settled on|go(?:ing)? with|let'?s (?:use|go|pick|choose)|we'?ll use|i'?ll use|switch(?:ed)? to"
     r"|chose|picked)\b",

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from services.common.unicode import mixed
 from services.memory.extraction import voice
 
 _SENTENCE: Final = re.compile(
@@ -17,17 +18,19 @@ _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _QUESTION: Final = re.compile(
     r"[?？]\s*$|(?:吗|呢|么|嘛|吧)[?？]\s*$|(?:吗|么)[。!！]?\s*$|^(?:是不是|有没有|能不能|可不可以|要不要|会不会|为什么|怎么|如何)"
 )
-_HYPOTHETICAL: Final = re.compile(
+_HYPOTHETICAL: Final = mixed(
     r"\b(?:if i|if we|were i|suppose|imagine|let'?s say|pretend|for example|e\.g|what if|would i|should i"
     r"|could i|i might|maybe i|perhaps i|i wish i|i would (?:be|have)|i'd (?:be|have)|hypothetically|in theory)\b"
     r"|如果我|要是我|假如我|假设我|假设|比如我|例如|打个比方|万一我|我要是|我如果|倘若|也许我|我可能会|我或许|想象一下",
     re.IGNORECASE,
+    words=False,
 )
-_REPORTED: Final = re.compile(
+_REPORTED: Final = mixed(
     r"\b(?:he|she|they|my \w+|[A-Z][a-z]+) (?:said|says|told me|claims?|wrote|asked)\b[^.]{0,12}[\"“'‘,:]"
     r"|\b(?:you|the assistant) (?:said|told me|mentioned)\b"
     r"|(?:他|她|他们|别人|朋友|同事|老板|妈妈|爸爸|老师|领导|客户|你)(?:们)?(?:跟我)?(?:说|讲|问|告诉我|提到)(?:过)?\s*[:：，,“\"「]",
     re.IGNORECASE,
+    words=False,
 )
 _SMALL_TALK: Final = re.compile(
     r"^(?:hi|hello|hey|thanks?(?: you)?(?: (?:so|very) much| a lot)?|thx|ok(?:ay)?|great|nice|cool|bye|good (?:morning"

@@ -11,34 +11,38 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-FIRST_PERSON: Final = re.compile(r"我|本人|咱|\b(?:i|my|we|our)\b", re.IGNORECASE)
-_QUOTATION: Final = re.compile(
+from services.common.unicode import mixed
+
+FIRST_PERSON: Final = mixed(r"我|本人|咱|\b(?:i|my|we|our)\b", re.IGNORECASE)
+_QUOTATION: Final = mixed(
     r"“[^”\n]{1,400}”|「[^」\n]{1,400}」|『[^』\n]{1,400}』|\"[^\"\n]{1,400}\""
     r"|(?<![\w'’])['‘](?=[A-Z我])[^'‘\n]{0,200}?(?:['’](?:m|s|ve|d|re|ll|t)\b[^'‘\n]{0,200}?){0,4}['’](?!\w)"
 )
 
 # Text that is handed over to be worked on: it and what follows it is material.
-_TASK: Final = re.compile(
+_TASK: Final = mixed(
     r"^\W*(?:please |pls |can you |could you |would you |help me |now )*(?:translate|proofread|rephrase|paraphrase|rewrite"
     r"|correct (?:this|the|my|these)|fix the grammar|check the grammar|improve (?:this|the)|polish|summari[sz]e (?:this|the)"
     r"|repeat after me|say exactly)\b"
     r"|^(?:请你?|麻烦你?|帮我|帮忙|能不能|可以|再){0,6}(?:[把将][^，。]{0,16}?)?(?:翻译(?:成|一下|下|为|这|以下|[:：]|$)|翻成|译成|译为"
     r"|润色|改写|校对|修改(?:一下)?(?:这|以下|下面)|造句|续写|仿写|复述)",
     re.IGNORECASE,
+    words=False,
 )
 # A text is ordered: what the order itself says is its subject.
-_ORDER: Final = re.compile(
+_ORDER: Final = mixed(
     r"^\W*(?:please |can you |could you |help me )*(?:write|draft|compose|generate) (?:me )?(?:an?|the|some|my) (?:[\w-]+ ){0,3}?(?:poem|story|essay|letter|song|bio|speech|e-?mail"
     r"|introduction|dialogue|paragraph|resume|cv|post|script|sentence|joke|lyrics)\b"
     r"|^(?:请你?|麻烦你?|帮我|帮忙|给我|能不能|可以|再){0,6}(?:写|编|生成|拟)(?:一)?(?:篇|段|首|个|封|份|则|句|下|些)"
     r"|以[“\"「][^”\"」]{1,40}[”\"」](?:开头|为题|结尾)",
     re.IGNORECASE,
+    words=False,
 )
-_POINTS_BACK: Final = re.compile(
+_POINTS_BACK: Final = mixed(
     r"\b(?:that|this|it|the above)\b|上面|以上|这句|这段|前面", re.IGNORECASE
 )
 # Fiction, examples and other worlds.
-_PLAYED: Final = re.compile(
+_PLAYED: Final = mixed(
     r"\bin (?:my|the|this|a|our|that) (?:\w+ )?(?:novel|story|game|dream|movie|film|script|play|book|song|scenario|example|role-?play|scene|world)(?=,| i\b| my\b| we\b)"
     r"|\b(?:my|the|his|her) (?:main )?(?:character|hero|heroine|protagonist|narrator)\b"
     r"|\b(?:story|poem|essay|letter|song|sentence|email|dialogue|post) (?:that |which )?(?:begins?|starts?|beginning|starting|opens?|ends?)\b"
@@ -48,10 +52,12 @@ _PLAYED: Final = re.compile(
     r"|(?:小说|故事|游戏|梦|剧本|戏|电影|歌|副本|剧情)(?:里|中)(?:面)?的?(?:，|我)|梦见|梦到|角色扮演|我的角色|主角|台词|歌词|例句|这句话|这个句子|下面这句|这一句"
     r"|除非|就算我|即使我|哪怕我|即便我|当我.{1,20}(?:时|的时候)",
     re.IGNORECASE,
+    words=False,
 )
-_JOKE: Final = re.compile(
+_JOKE: Final = mixed(
     r"\b(?:just kidding|kidding|jk|joking|as a joke|just joking|april fools?|sarcasm|/s)\b|(?<!不是)(?<!没)开(?:个)?玩笑|(?<!没)骗你的|逗你(?:玩|的)|说着玩|玩笑话|(?<!不)说笑",
     re.IGNORECASE,
+    words=False,
 )
 
 
@@ -117,10 +123,11 @@ _GREETING: Final = re.compile(
     re.IGNORECASE,
 )
 # After another clause these make its speaker's words of what follows.
-_HANDS_ON: Final = re.compile(
+_HANDS_ON: Final = mixed(
     r"(?:\b(?:he|she|they|you|people|everyone|nobody|my \w+) (?:\w+ )?(?:thinks?|says?|said|believes?|claims?|told me|assumes?)(?: that)?"
     r"|(?:他|她|他们|她们|你|大家|别人|人家|有人|朋友|同事)\S{0,4}?(?:说|觉得|认为|以为|声称|猜|表示))[\s:：]*$",
     re.IGNORECASE,
+    words=False,
 )
 _DEICTIC: Final = re.compile(
     r"^(?:(?:it|this|that|these|those|them|him|her|you|me|us|one|here|there|everything|something|nothing|anything|somewhere|what\w*|when\w*|where\w*"

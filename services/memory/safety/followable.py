@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from services.common.unicode import mixed
 from services.memory.safety.injection import unfolded
 
 MAX_CHARACTERS: Final = 200
 
-_MANNER: Final = re.compile(
+_MANNER: Final = mixed(
     # Language, length, level.
     r"\b(?:english|chinese|mandarin|cantonese|french|german|spanish|japanese|korean|russian|languages?|bilingual\w*|short\w*|brief\w*|concise\w*|terse\w*|succinct\w*|compact\w*|long\w*|length|lengthy|detail\w*|thorough\w*|in[- ]depth|depth"
     r"|\d+ words?|words|sentences?|paragraphs?|lines?|explain\w*|explanations?|plain\w*|simpl\w+|jargon|technical\w*|non-technical|beginners?|experts?|eli5|vocabulary|to the point|fluff|filler|small talk"
@@ -31,7 +32,7 @@ _MANNER: Final = re.compile(
     r"|语气|口吻|口气|风格|文风|正式|轻松|活泼|幽默|玩笑|严肃|礼貌|客气|客套|敬语|寒暄|道歉|鼓励|委婉|直白|直接|称呼|叫我|喊我|管我叫|结论|先说|先给|步骤|一步步|解释|讲解|通俗|易懂|白话|大白话|术语|行话|入门|初学|小白|总结|概括|摘要|重点|废话|啰嗦|重复",
     re.IGNORECASE,
 )
-_TOUCHES: Final = re.compile(
+_TOUCHES: Final = mixed(
     r"\b(?:instruct\w*|directive\w*|rules?|polic(?:y|ies)|guidelines?|guardrails?|restrict\w*|unrestricted|constraints?|prompts?|safety|safeguards?|secur\w+"
     r"|filters?|filtering|moderat\w+|censor\w*|uncensored|unfiltered|ethic\w*|moral\w*|jailbr\w+|obey\w*|obedien\w+|comply|complies|compliance|disobey\w*|command\w*|execut\w+|without question"
     r"|ignor\w+|disregard\w*|overrid\w+|bypass\w*|circumvent\w*|overrule\w*|(?<!not )(?<!n't )(?<!n’t )(?<!never )forget|developer mode|god mode|sudo|root|shell|rm -rf|curl|api|passwords?|credentials?|secrets?|tokens?|private keys?"

@@ -17,6 +17,8 @@ import unicodedata
 from typing import Final
 from urllib.parse import unquote
 
+from services.common.unicode import mixed
+
 _HOMOGLYPHS: Final = str.maketrans(
     "аеорсухіјѕԁӏһкмтвнαεορτυνικΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТУХІ",
     "aeopcyxijsdlhkmtbnaeoptuviKABEZHIKMNOPTYXABEKMHOPCTYXI",
@@ -47,7 +49,7 @@ _ZH_SECRET: Final = r"(?:api ?key|api ?密钥|密钥|密码|口令|令牌|凭证
 _ZH_SEND: Final = r"(?:发送|发给|发到|发往|上传|转发|泄露|透露|告诉我|输出|打印|显示|展示|提交|寄到|交出|复述|贴出|公开)"
 
 _PATTERNS: Final = tuple(
-    re.compile(p, re.IGNORECASE | re.DOTALL)
+    mixed(p, re.IGNORECASE | re.DOTALL)
     for p in (
         # Ignore + whose + instructions.
         rf"\b{_EN_ACT}\b[^.!?\n]{{0,30}}?\b{_EN_OWN}\b[^.!?\n]{{0,40}}?\b{_EN_OBJECT}\b",
@@ -99,7 +101,7 @@ _PATTERNS: Final = tuple(
 )
 # Compared with all spaces and separators gone, which undoes "i g n o r e" and "忽·略".
 _SQUEEZED: Final = tuple(
-    re.compile(p)
+    mixed(p)
     for p in (
         r"(?:ignore|disregard|forget|override|bypass)(?:(?:all|any|the|my|of){0,3}(?:your|previous|prior|above|earlier|safety|system|preceding)(?:all|the|previous|prior|above|earlier|safety|system){0,2}|(?:all|any)(?:the)?(?=instructions|prompts))(?:instructions?|directions|rules?|prompts?|guidelines?|policies|restrictions?)",
         r"(?:youarenow|fromnowonyouarean?)(?:unrestricted|unfiltered|dan\b|withoutanyrules|uncensored)",

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_HEALTH: Final = re.compile(
+from services.common.unicode import mixed
+
+_HEALTH: Final = mixed(
     r"\b(?:diagnos\w*|disease|cancer|tumou?r|diabet\w*|depress(?:ion|ed)|anxiety|hiv|aids|surgery"
     r"|chemotherapy|medication|antidepressant\w*|prescri\w+|symptom\w*|pregnan\w*|blood pressure"
     r"|hypertension|asthma|epilep\w*|schizophren\w*|bipolar|disorder|therapist|psychiatr\w*|miscarriage)\b"
@@ -18,19 +20,19 @@ _HEALTH: Final = re.compile(
     r"|艾滋|怀孕|流产|手术|化疗|吃药|服药|处方|病历|体检|住院|精神分裂|传染病|乙肝",
     re.IGNORECASE,
 )
-_MONEY: Final = re.compile(
+_MONEY: Final = mixed(
     r"\b(?:salary|income|net worth|mortgage|debt|loan|bank account|account balance|credit (?:card|score)"
     r"|savings|i earn|bankrupt\w*|tax return)\b"
     r"|工资|薪资|月薪|年薪|收入|存款|余额|负债|欠款|贷款|房贷|信用卡|银行卡|银行账户|账号|资产|破产|信用分",
     re.IGNORECASE,
 )
-_IDENTITY: Final = re.compile(
+_IDENTITY: Final = mixed(
     r"\b(?:passport|social security|ssn|driver'?s licen[cs]e|id number|national id)\b"
     r"|身份证|护照|社保号|驾驶证|证件号|\[(?:cn_id|cn_uscc|bank_card|iban|ssn|cn_mobile|phone|email"
     r"|address|api_key|secret|jwt|private_key)\]",
     re.IGNORECASE,
 )
-_ADDRESS: Final = re.compile(
+_ADDRESS: Final = mixed(
     r"\b(?:my|home|exact|street|mailing) address\b|\bapt\.? ?\d|家庭住址|住址是|门牌|详细地址"
     r"|\d(?:号楼|单元|室)|[路街巷弄]\d{1,6}号",
     re.IGNORECASE,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from services.common.unicode import mixed
 from services.memory.timex import spans
 from services.memory.timex.spans import Window
 
@@ -193,7 +194,7 @@ def _year(m: Match, now: datetime) -> Window | None:
 
 RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | None]], ...]] = (
     tuple(
-        (re.compile(pattern, re.IGNORECASE), make)
+        (mixed(pattern, re.IGNORECASE), make)
         for pattern, make in (
             (
                 rf"(?<![\d.-])(?P<y>(?:19|20)\d\d)[-/](?P<mo>\d{{1,2}})[-/](?P<d>\d{{1,2}})(?![\d-]){_CLOCK}",
@@ -239,7 +240,7 @@ RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | N
         )
     )
 )
-HINT: Final = re.compile(
+HINT: Final = mixed(
     rf"\d{{4}}|\b(?:today|tonight|yesterday|tomorrow|ago|last|past|this|next|on|in|earlier|back|morning|{_MONTH})\b",
     re.IGNORECASE,
 )

@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dateparser  # type: ignore[import-untyped]
 
+from services.common.unicode import mixed
 from services.memory.timex import chinese, english
 from services.memory.timex.spans import Span, Window
 
 # What the rules lack and the library knows: clock times alone, and numeric dates with a named month
 # in other orders.
-_LIBRARY: Final = re.compile(
+_LIBRARY: Final = mixed(
     r"\b(?:at|around|by)\s+(?P<clock>\d{1,2}(?::\d{2})?\s*[ap]\.?m\b\.?|\d{1,2}:\d{2})",
     re.IGNORECASE,
 )

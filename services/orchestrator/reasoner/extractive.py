@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.common.unicode import mixed
 from services.orchestrator import sentences
 from services.orchestrator.domain import LoadedMemory, Readings, TurnInput
 from services.orchestrator.reasoner.recollect import recollect, wants_short
@@ -29,7 +30,7 @@ _PRIOR_BONUS = 0.15
 # The sentence that opens a passage says what it is about, often in other words than the question.
 _LEAD_BONUS = 0.08
 # Somebody who speaks of a person, or in sentences, tells; a bare term or number looks up.
-_TELLS = re.compile(r"[我你您他她咱]|[，。！；,!;]|\.\s|\b(?:i|i'm|my|we|our|you)\b", re.IGNORECASE)
+_TELLS = mixed(r"[我你您他她咱]|[，。！；,!;]|\.\s|\b(?:i|i'm|my|we|our|you)\b", re.IGNORECASE)
 _LOOKUP_CHARS = 40
 
 

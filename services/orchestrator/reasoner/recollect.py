@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from services.common.unicode import mixed
 from services.orchestrator import sentences
 from services.orchestrator.domain import Language, LoadedMemory, MemoryFact, MemoryNote, TurnInput
 from services.orchestrator.reasoner.scoring import coverage
@@ -19,12 +20,12 @@ _QUOTE_CHARS = 160
 _LEAST_COVERAGE = 0.12
 _PROFILE_LINES = 8
 _SHORT = re.compile(r"简短|简洁|精简|短一?点|少说|short|brief|concise|terse", re.IGNORECASE)
-_DECISION = re.compile(
+_DECISION = mixed(
     r"决定|就用|就选|选了|选用|选定|定了|定下|改用|采用|换成|最后用|确定用|"
     r"\b(decid\w*|settl\w+|chose|choose|go(ing)? with|went with|pick(ed)?|switch(ed)? to|use)\b",
     re.IGNORECASE,
 )
-_ABOUT_ME = re.compile(
+_ABOUT_ME = mixed(
     r"(了解|知道|记得|清楚)(关于)?我(的)?(什么|多少|哪些|一些|些什么|情况|吗|[?？]|$)|对我.{0,4}(了解|知道|印象)|"
     r"关于我.{0,6}(什么|哪些|多少)|我是个?(什么样|怎样)的人|"
     r"\b(know|remember|learned|have) (anything |something |all |everything )?(of|about) me\b|"
@@ -52,9 +53,9 @@ class _Topic:
 
 def _topic(asked: str, attributes: str, stated: str, zh: str, en: str) -> _Topic:
     return _Topic(
-        re.compile(asked, re.IGNORECASE),
+        mixed(asked, re.IGNORECASE),
         frozenset(attributes.split()),
-        re.compile(stated, re.IGNORECASE),
+        mixed(stated, re.IGNORECASE),
         zh,
         en,
     )

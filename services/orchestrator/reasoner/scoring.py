@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.common.unicode import mixed
 from services.search.tok import tokenize
 
 # Words that ask, recall or fill; they say nothing about what is asked for.
-_FILLER = re.compile(
+_FILLER = mixed(
     r"上次|上回|之前|以前|刚才|说的|说过|提到|提过|那个|这个|来着|请问|一下|记得|还|吗|呢|叫什么|"
     r"是什么|什么|"
     r"怎么|如何|为什么|哪个|哪些|多少|有没有|"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
+from services.common.unicode import mixed
 from services.orchestrator import tokens
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.intents import INTENTS
@@ -18,7 +19,7 @@ from services.orchestrator.ports import DocumentText, Knowledge
 from services.orchestrator.turn import Turn
 from services.search.language import is_short_query
 
-_REFERS_BACK = re.compile(
+_REFERS_BACK = mixed(
     r"[它其]|这个|那个|上面|前面|前者|后者|\b(it|its|this|that|they|them|those|these)\b",
     re.IGNORECASE,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
+from services.common.unicode import mixed
 from services.orchestrator import sentences
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.intents import INTENTS
@@ -20,7 +21,7 @@ from services.search.tok import tokenize
 
 _MARK = re.compile(r"\[E\d+\]")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?%?")
-_NEGATION = re.compile(
+_NEGATION = mixed(
     r"不|没|无|未|非|\b(not|no|never|cannot|without|isn't|doesn't|don't)\b", re.IGNORECASE
 )
 _SUPPORTED = 0.55

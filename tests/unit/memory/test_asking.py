@@ -20,6 +20,7 @@ from services.memory.asking import asks_back
         "我们最后定了哪个？",
         "上回聊的笔记工具叫啥",
         "那个软件名字我忘了，提醒一下",
+        "那就remind me what we chose吧",
     ],
 )
 def test_e08_asks_back(query: str) -> None:

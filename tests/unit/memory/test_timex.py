@@ -26,6 +26,8 @@ SAID = datetime(2023, 5, 24, 10, 0, tzinfo=UTC)  # a Wednesday, 18:00 in Shangha
         ("去年10月", "2022-10-01", "2022-10-31"),
         ("in 2019 I moved", "2019-01-01", "2019-12-31"),
         ("since March 2021", "2021-03-01", "2021-03-31"),
+        ("我last week去了巴黎", "2023-05-15", "2023-05-21"),
+        ("在13 July 2024见的", "2024-07-13", "2024-07-13"),
         ("next Monday", "2023-05-29", "2023-05-29"),
         ("下周三", "2023-05-31", "2023-05-31"),
         ("a couple of days ago", "2023-05-22", "2023-05-22"),
@@ -70,6 +72,8 @@ def test_t06_a_clock_time_in_the_users_zone() -> None:
     (span,) = resolve("今天中午12:45开会", SAID, "Asia/Shanghai")
     assert span.start.isoformat() == "2023-05-24T12:45:00+08:00"
     (span,) = resolve("call at 5:30pm", SAID, "Europe/Berlin")
+    assert span.start.isoformat() == "2023-05-24T17:30:00+02:00"
+    (span,) = resolve("我们at 5:30pm见", SAID, "Europe/Berlin")
     assert span.start.isoformat() == "2023-05-24T17:30:00+02:00"
     (span,) = resolve("昨晚9点半", SAID, "Asia/Shanghai")
     assert span.start.isoformat() == "2023-05-23T21:30:00+08:00"

@@ -25,6 +25,7 @@ ROUTES = (
     ("这句话什么意思", {"selected_text": "..."}, pb.INTENT_DOCUMENT_QUESTION),
     ("总结一下这篇文章", ONE, pb.INTENT_PERSONALISED_SUMMARY),
     ("Summarise this paper", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("帮我summarise这篇", ONE, pb.INTENT_PERSONALISED_SUMMARY),
     ("帮我制定一个学习计划", DOCS, pb.INTENT_STRUCTURED_PLAN),
     ("Make a learning path for gRPC", DOCS, pb.INTENT_STRUCTURED_PLAN),
     ("提取作者和日期信息", ONE, pb.INTENT_EXTRACT),
