@@ -23,7 +23,10 @@ _ISSUERS: Final = (
     r"|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|(?:5[06-8]|6\d)\d{12,17}|9558\d{12,15})$"
 )
 _USCC_ALPHABET: Final = "0123456789ABCDEFGHJKLMNPQRTUWXY"
-_HAN: Final = r"\u3400-\u4dbf\u4e00-\u9fff、"
+_HAN: Final = r"\u3400-\u4dbf\u4e00-\u9fff"
+# Of names and hosts: Latin, Greek, Cyrillic.
+_LETTERS: Final = r"A-Za-z0-9_\u00c0-\u052f"
+_HOST: Final = rf"(?:[{_LETTERS}-]{{1,63}}|[{_HAN}]{{1,20}}[{_LETTERS}-]{{0,43}})"
 # What ends a secret.
 _STOPS: Final = r"\s,，。;；\"'“”‘’"
 # After an English name: "API key是什么" is a question.
@@ -136,7 +139,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
             rf"[\"']?\s{{0,4}}(?:is|was|[:=]|{_IS_ZH})\s{{0,4}}[\"'“‘]?|\btoken\s{{0,4}}(?:[:=]|{_IS_ZH})\s{{0,4}}[\"']?(?!\d{{1,9}}(?![\w.-]))|\bbearer\s{{1,4}}(?:[:=]\s{{0,4}})?"
             r"|(?:密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖)\s{0,4}(?:是|[为為]|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
             # Up to the Chinese that goes on after it, where it has a digit or a mark before that.
-            rf"(?P<value>(?=[A-Za-z_-]*[^{_STOPS}{_HAN}A-Za-z_-])[^{_STOPS}{_HAN}]{{6,}}|[^{_STOPS}]{{6,}})",
+            rf"(?P<value>(?=[A-Za-z_-]*[^{_STOPS}{_HAN}、A-Za-z_-])[^{_STOPS}{_HAN}、]{{6,}}|[^{_STOPS}]{{6,}})",
             re.IGNORECASE,
         ),
         _secret_like,
@@ -225,8 +228,10 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "email",
+        # Chinese straight before a name in letters was said before it.
         re.compile(
-            r"(?<![\w.+-])(?!git@[\w.-]+:)[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+){0,8}\.(?:[A-Za-z]{2,24}|xn--[\w-]+|中国|公司|网络)(?![A-Za-z0-9])"
+            rf"(?:[{_LETTERS}.+-]{{1,64}}|(?<![{_LETTERS}{_HAN}.+-])[{_HAN}]{{1,8}})"
+            rf"(?:(?<!(?<![{_LETTERS}.+-])git)|(?!@[\w.-]{{1,255}}:))@(?:{_HOST}\.){{1,9}}(?:(?i:xn--)[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|中[国國]|公司|网络|網絡)(?![A-Za-z0-9])"
         ),
         _always,
     ),

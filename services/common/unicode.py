@@ -44,9 +44,9 @@ def mixed(pattern: str, flags: int = 0, *, words: bool = True) -> re.Pattern[str
     r"""`pattern` compiled for text that mixes scripts: `\b` is an edge of an ASCII word, and with
     `words` `\w` is a character of one.
 
-    To Unicode 是 and the letter after it are one word, so that a `\b` between them finds no edge and
-    a `\w*` runs on into the Chinese. Leave `words` off where accented letters have to be matched.
-    `\W` stays as it is. Raises ValueError for a `\W` in a character class whose `\w` would change.
+    To Unicode 是 and the letter after it are one word: a `\b` between them finds no edge, a `\w*`
+    runs on into the Chinese. Leave `words` off where accented letters have to be matched. `\W`
+    stays as it is. Raises ValueError for a `\W` in a character class whose `\w` would change.
     """
     return re.compile(_ESCAPES.sub(lambda m: _ascii(m.group(), words), pattern), flags)
 

@@ -98,7 +98,26 @@ def test_i07_a_secret_between_chinese_characters_is_replaced_and_nothing_else(
 def test_i07_chinese_glued_to_personal_data_hides_nothing_and_stays(text: str, kind: str) -> None:
     found = pii.redact(f"是{text}吗")
     assert found.kinds == (kind,)
-    assert found.text.startswith("是") and found.text.endswith("吗")
+    assert found.text.startswith("是")
+    assert found.text.endswith("吗")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("我在杭州的阿里工作邮箱是a@b.com", "我在杭州的阿里工作邮箱是[email]"),
+        ("这句话没有标点" * 10 + "a.b+c@example.org吧", "这句话没有标点" * 10 + "[email]吧"),
+        ("写信到zhang@公司.cn和li@例子.中国都行", "写信到[email]和[email]都行"),
+        ("发给josé@exämple.com哦", "发给[email]哦"),
+        ("联系 张三@例子.公司。", "联系 [email]。"),
+        ("a@mail.example.co.uk, b@x.xn--fiqs8s", "[email], [email]"),
+        ("x" * 80 + "@b.com", "x" * 16 + "[email]"),
+        ("仓库在git@github.com:foo/bar.git", "仓库在git@github.com:foo/bar.git"),
+        ("周末我们@你", "周末我们@你"),
+    ],
+)
+def test_i07_an_address_is_replaced_and_what_was_said_before_it_stays(text: str, kept: str) -> None:
+    assert pii.redact(text).text == kept
 
 
 @pytest.mark.parametrize(
