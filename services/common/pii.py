@@ -30,7 +30,7 @@ _HOST: Final = rf"(?:[{_LETTERS}-]{{1,63}}|[{_HAN}]{{1,20}}[{_LETTERS}-]{{0,43}}
 # What ends a secret.
 _STOPS: Final = r"\s,，。;；\"'“”‘’"
 # After an English name: "API key是什么" is a question.
-_IS_ZH: Final = r"(?:是|[为為]|叫|改成了?)(?=\s{0,4}[\"'“‘]?[!-~])"
+_IS_ZH: Final = r"(?:是|为|叫|改成了?)(?=\s{0,4}[\"'“‘]?[!-~])"
 # Between the digits of a number that is called one: it is spelt out, not a list.
 _APART: Final = r"[ .()-]{0,2}"
 _USCC_WEIGHTS: Final = (1, 3, 9, 27, 19, 26, 16, 17, 20, 29, 25, 13, 8, 24, 10, 30, 28)
@@ -137,7 +137,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         mixed(
             r"(?:(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?(?:access[ _-]?)?key)?|(?:access|auth|refresh)[ _-]?token|password|passwd|pwd)"
             rf"[\"']?\s{{0,4}}(?:is|was|[:=]|{_IS_ZH})\s{{0,4}}[\"'“‘]?|\btoken\s{{0,4}}(?:[:=]|{_IS_ZH})\s{{0,4}}[\"']?(?!\d{{1,9}}(?![\w.-]))|\bbearer\s{{1,4}}(?:[:=]\s{{0,4}})?"
-            r"|(?:密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖)\s{0,4}(?:是|[为為]|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
+            r"|(?:密码|口令|密钥|金钥|令牌|权杖)\s{0,4}(?:是|为|叫|改成了?|[:=：])\s{0,4}[\"'“‘]?)"
             # Up to the Chinese that goes on after it, where it has a digit or a mark before that.
             rf"(?P<value>(?=[A-Za-z_-]*[^{_STOPS}{_HAN}、A-Za-z_-])[^{_STOPS}{_HAN}、]{{6,}}|[^{_STOPS}]{{6,}})",
             re.IGNORECASE,
@@ -161,7 +161,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         # What is called an identity number is one, even the old form or with a digit mistyped.
         "cn_id",
         mixed(
-            rf"(?:身[份分][证證]|[驾駕][驶駛][证證])[号號]?[码碼]?\s{{0,2}}(?:是|为|為|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{16}}{_APART}[\dXx](?![0-9A-Za-z])|\d(?:{_APART}\d){{14}}(?!\d))"
+            rf"(?:身[份分]证|驾驶证)号?码?\s{{0,2}}(?:是|为|[:：])?\s{{0,2}}(?P<value>\d(?:{_APART}\d){{16}}{_APART}[\dXx](?![0-9A-Za-z])|\d(?:{_APART}\d){{14}}(?!\d))"
         ),
         _always,
     ),
@@ -200,7 +200,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "ssn",
         mixed(
-            r"\b(?:ssn|social security(?: number)?)(?:(?: is|[:#])?\s{1,2}|\s?(?:[号號][码碼]?)?(?:是|[为為]|[:#])\s{0,2})(?P<value>\d{9})(?!\d)",
+            r"\b(?:ssn|social security(?: number)?)(?:(?: is|[:#])?\s{1,2}|\s?(?:号码?)?(?:是|为|[:#])\s{0,2})(?P<value>\d{9})(?!\d)",
             re.IGNORECASE,
         ),
         _always,
@@ -216,7 +216,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "cn_mobile",
         mixed(
-            rf"(?:手机|电话|電話|联系方式|\b(?:tel|phone|mobile|cell)(?: (?:number|no\.?))?)[号號]?[码碼]?\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\(?1{_APART}[3-9](?:{_APART}\d){{9}}(?!\d))",
+            rf"(?:手机|电话|联[系络]方式|\b(?:tel|phone|mobile|cell)(?: (?:number|no\.?))?)号?码?\s{{0,2}}(?:is|是|为|[:：])?\s{{0,2}}(?P<value>\(?1{_APART}[3-9](?:{_APART}\d){{9}}(?!\d))",
             re.IGNORECASE,
         ),
         _always,
@@ -231,7 +231,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
         # Chinese straight before a name in letters was said before it.
         re.compile(
             rf"(?:[{_LETTERS}.+-]{{1,64}}|(?<![{_LETTERS}{_HAN}.+-])[{_HAN}]{{1,8}})"
-            rf"(?:(?<!(?<![{_LETTERS}.+-])git)|(?!@[\w.-]{{1,255}}:))@(?:{_HOST}\.){{1,9}}(?:(?i:xn--)[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|中[国國]|公司|网络|網絡)(?![A-Za-z0-9])"
+            rf"(?:(?<!(?<![{_LETTERS}.+-])git)|(?!@[\w.-]{{1,255}}:))@(?:{_HOST}\.){{1,9}}(?:(?i:xn--)[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|中国|公司|网络)(?![A-Za-z0-9])"
         ),
         _always,
     ),
@@ -250,7 +250,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     (
         "address",
         mixed(
-            r"(?![这那哪])(?:(?![在到去住是])[\u4e00-\u9fff]){1,28}?(?:大街|大道|路|街|巷|弄|胡同)"
+            r"(?![这那哪])(?:(?![在到去住是])[\u4e00-\u9fff]){1,28}?(?:大街|大道|路|街|巷|弄|胡同)(?:[一二三四五六七八九十]段)?"
             r"\s?\d{1,5}\s?[号弄](?![前后之线])(?:\s?[\dA-Za-z]{1,5}\s?(?:号楼|栋|幢|楼|单元|层|室|号|房))*"
         ),
         _always,
@@ -281,15 +281,21 @@ _WORD_LIMIT: Final = 256
 # At least one of these is in whatever a rule above matches: most texts hold none.
 _NEEDED: Final = re.compile(
     # A number of seven digits or more, one with its country, a house number.
-    r"(?:\d[^\d\n]{0,6}){6}\d|\+\d|(?:街|道|路|巷|弄|同)\s?\d"
+    r"(?:\d[^\d\n]{0,6}){6}\d|\+\d|(?:街|道|路|巷|弄|同|段)\s?\d"
     r"|(?a:\b)(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Boulevard|Blvd|Drive|Dr|Court|Ct|Square|Sq)(?a:\b)"
     r"|@|://|-----BEGIN|eyJ|[srp]k[-_]|npm_|nl_|AKIA|gh[pousr]_|github_pat_|glpat-|xox|AIza|hf_|LTAI"
     r"|[Kk][Ee][Yy]|[Ss][Ee][Cc][Rr][Ee][Tt]|[Tt][Oo][Kk][Ee][Nn]|[Pp][Aa][Ss][Ss][Ww]|[Pp][Ww][Dd]"
-    r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密[码碼]|口令|密[钥鑰]|金鑰|令牌|[权權]杖"
+    r"|[Bb][Ee][Aa][Rr][Ee][Rr]|密码|口令|密钥|金钥|令牌|权杖"
 )
-_FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
-    ord(dash): "-" for dash in "‐‑‒–—―−"
-}
+# As the rules write them: letters of full width, dashes, and the traditional form of their words.
+_AS_WRITTEN: Final = (
+    {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+    | {ord(dash): "-" for dash in "‐‑‒–—―−"}
+    | str.maketrans(
+        "號碼證駕駛為電話機聯係繫絡銀帳賬戶稅納識別儲單層樓棟線後這鑰權國網貳參叄陸兩萬",
+        "号码证驾驶为电话机联系系络银账账户税纳识别储单层楼栋线后这钥权国网贰叁叁陆两万",
+    )
+)
 # Beyond these NFKC has to say what a character is.
 _TO_FOLD: Final = re.compile(
     "[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\uff01-\uff5e“”‘’‐-―·]"
@@ -315,7 +321,7 @@ def _folded(text: str) -> tuple[str, Sequence[int] | None]:
         text = "".join(
             folded if len(folded := unicodedata.normalize("NFKC", c)) == 1 else c for _, c in kept
         )
-    text = text.translate(_FULL_WIDTH)
+    text = text.translate(_AS_WRITTEN)
     return _SPELT.sub(lambda m: m.group().translate(_DIGITS), text), places
 
 

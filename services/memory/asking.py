@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from services.common.unicode import mixed
+from services.memory.script import folded
 
 _ASKS_BACK: Final = mixed(
     r"\blast time\b|\bthe other day\b|\bremind me (?:what|which|who|where|when|how|of)\b|\bagain\?\s*$"
@@ -30,4 +31,4 @@ _ASKS_BACK: Final = mixed(
 
 def asks_back(query: str) -> bool:
     """True for questions about earlier talk, in Chinese or English."""
-    return len(query) <= 400 and _ASKS_BACK.search(query) is not None
+    return len(query) <= 400 and _ASKS_BACK.search(folded(query)) is not None

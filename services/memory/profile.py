@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from services.memory import script
 from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactState
 from services.memory.safety import may_be_followed
 
@@ -96,7 +97,7 @@ def attribute_key(name: str) -> str:
     """Registered name of an attribute: aliases resolved, lower case, words joined by underscores."""
     folded = unicodedata.normalize("NFKC", name).casefold().strip()
     slug = re.sub(r"[\W]+", "_", folded).strip("_")[:64] or "other"
-    return _ALIASES.get(slug, slug)
+    return _ALIASES.get(script.folded(slug), slug)
 
 
 def cardinality_of(attribute: str, wanted: Cardinality | None = None) -> Cardinality:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.unicode import mixed
 from services.orchestrator.domain import TurnInput
+from services.search.simplified import simplify
 
 _RECALL = mixed(
     r"上次|上回|之前|以前|刚才|昨天|记得|还记不记得|我叫|我是谁|我的(名字|职业|工作|偏好|爱好)|"
@@ -56,14 +57,14 @@ class Route:
 
 def is_recall(message: str) -> bool:
     """Whether a message asks for what was said or known before rather than for knowledge."""
-    return bool(_RECALL.search(message))
+    return bool(_RECALL.search(simplify(message)))
 
 
 def route(turn: TurnInput) -> Route:
     """Decide the intent. Never fails; conversation is the last resort."""
     if turn.intent != pb.INTENT_UNSPECIFIED:
         return Route(turn.intent, "")
-    message = turn.message.strip()
+    message = simplify(turn.message.strip())
     if turn.response_schema is not None:
         if _PLAN.search(message):
             return Route(pb.INTENT_STRUCTURED_PLAN, "a schema and words for a plan")
@@ -84,4 +85,4 @@ def route(turn: TurnInput) -> Route:
 
 def is_question(message: str) -> bool:
     """Whether a message asks something."""
-    return bool(_QUESTION.search(message.strip()))
+    return bool(_QUESTION.search(simplify(message.strip())))

@@ -69,6 +69,11 @@ def simplify(text: str) -> str:
     return _fold(text, tables, 0)
 
 
+def simplify_characters(text: str) -> str:
+    """The text with every character simplified by itself: as long as it was."""
+    return text.translate(_tables().characters)
+
+
 def _fold(text: str, tables: _Tables, level: int) -> str:
     """`text`, in which no phrase of an earlier (longer) level stands."""
     while level < len(tables.phrases):

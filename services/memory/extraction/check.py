@@ -17,6 +17,7 @@ from services.memory.extraction import voice
 from services.memory.extraction.rules import valid_from
 from services.memory.extraction.text import clip, language_of, sentences
 from services.memory.safety.mineable import squeeze
+from services.memory.script import folded
 from services.search import tokenize
 
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
@@ -75,7 +76,8 @@ def fact_of(item: Mapping[str, Any], turns: Sequence[Turn], own: Sequence[str]) 
     statement = _text(item, "statement", 600)
     if language == "zh" and not _HAN.search(value) and squeeze(value) not in squeeze(quote):
         # An English-minded model translated: the user's own words are the value.
-        value = _FIRST_PERSON.sub("", quote).strip(" 。.！!，,") or quote
+        first_person = _FIRST_PERSON.match(folded(quote))
+        value = quote[first_person.end() if first_person else 0 :].strip(" 。.！!，,") or quote
         statement = ""
     attribute = profile.attribute_key(_text(item, "attribute", 64))
     if language == "zh" and not _HAN.search(statement):

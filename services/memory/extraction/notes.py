@@ -16,6 +16,7 @@ from services.common.unicode import mixed
 from services.memory import safety, timex
 from services.memory.domain import Note, Origin, Role, Source, Turn
 from services.memory.extraction.text import clip, is_small_talk, language_of, sentences
+from services.memory.script import folded
 
 _DECISION: Final = mixed(
     r"(?:决定|敲定|确定|选定|就用|就选|就定|定为|定了|改用|换成|采用|最终|最后还是|那就)"
@@ -31,11 +32,16 @@ MAX_ZH: Final = 60
 MAX_EN: Final = 160
 
 
+def _without_filler(sentence: str) -> str:
+    filler = _FILLER.match(folded(sentence))
+    return sentence[filler.end() :].strip() if filler else sentence.strip()
+
+
 def _key_sentence(text: str, limit: int) -> str:
     """The sentence of an answer that says most: the first one that is neither filler nor
     question."""
     for sentence in sentences(text):
-        plain = _FILLER.sub("", sentence.text).strip()
+        plain = _without_filler(sentence.text)
         if len(plain) >= 4 and not sentence.question and not safety.is_sensitive(plain):
             return clip(plain.rstrip("。.！!"), limit)
     return ""
@@ -45,7 +51,7 @@ def _own_sentences(turn: Turn) -> list[tuple[str, bool]]:
     """(sentence, is a question) of the user's own words that may be kept."""
     kept: list[tuple[str, bool]] = []
     for sentence in sentences(safety.mineable(turn.messages)):
-        plain = _FILLER.sub("", sentence.text).strip()
+        plain = _without_filler(sentence.text)
         if is_small_talk(plain) or safety.is_injection(sentence.text) or safety.is_sensitive(plain):
             continue
         kept.append((plain, sentence.question))
@@ -93,7 +99,7 @@ def _compose(
 ) -> str:
     chinese = language == "zh"
     limit = MAX_ZH if chinese else MAX_EN
-    decisions = [text for text, question in own if not question and _DECISION.search(text)]
+    decisions = [text for text, question in own if not question and _DECISION.search(folded(text))]
     answer = next((m.text for m in reversed(turn.messages) if m.role is Role.ASSISTANT), "")
     if decisions:
         said = clip(decisions[0].rstrip("。.！!"), limit // 2)

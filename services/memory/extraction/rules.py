@@ -18,6 +18,7 @@ from services.memory.domain import Candidate, Origin, Turn
 from services.memory.extraction import rules_en, rules_zh, voice
 from services.memory.extraction.found import Found, Rule
 from services.memory.extraction.text import language_of, sentences
+from services.memory.script import as_said, folded
 
 
 def valid_from(clause: str, turn: Turn) -> datetime:
@@ -76,7 +77,7 @@ def _clauses(text: str, question: bool, language: str, greeted: bool) -> list[_C
         if not asks and not handed:
             out.append(_Clause(part, greeted, subject is not None, bool(subject)))
         if subject is None and language == "zh":
-            subject = rules_zh.subject_of(part)
+            subject = rules_zh.subject_of(folded(part))
         handed = voice.hands_on(part)
         greeted = voice.is_greeting(part)
     return out
@@ -90,13 +91,14 @@ _MARKS: Final = {
 
 def _candidates(clause: _Clause, language: str, turn: Turn) -> list[Candidate]:
     rules: Sequence[Rule] = rules_zh.rules() if language == "zh" else rules_en.rules()
+    seen = folded(clause.text)
     for rule in rules:
         if rule.greeted and not clause.greeted:
             continue
-        match = rule.pattern.search(clause.text)
+        match = rule.pattern.search(seen)
         if match is None:
             continue
-        lead = clause.text[: match.start()]
+        lead = seen[: match.start()]
         if rule.lead is not None:
             if not rule.lead.match(lead.strip()):
                 continue
@@ -123,7 +125,9 @@ def _candidates(clause: _Clause, language: str, turn: Turn) -> list[Candidate]:
 def _candidate(
     found: Found, match: re.Match[str], clause: str, language: str, turn: Turn
 ) -> Candidate | None:
-    value = trim(found.value or match.groupdict().get("v") or "", language)
+    named = found.value or match.groupdict().get("v") or ""
+    # Named by the folded clause, kept as the user wrote it.
+    value = trim(as_said(clause, match.string, named, match.start()), language)
     if not value or len(value) > 200 or voice.is_deictic(value):
         return None
     attribute = profile.attribute_key(found.attribute)

@@ -9,6 +9,7 @@ from typing import Final
 
 from services.common.unicode import mixed
 from services.memory.extraction import voice
+from services.memory.script import folded
 
 _SENTENCE: Final = re.compile(
     r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|(?<!\be\.g)(?<!\bi\.e)\.(?=\s|$)|\Z)", re.DOTALL
@@ -77,19 +78,20 @@ def sentences(text: str) -> list[Sentence]:
         out += [
             Sentence(
                 piece,
-                question=bool(_QUESTION.search(piece)),
-                hypothetical=bool(_HYPOTHETICAL.search(piece)),
-                reported=bool(_REPORTED.search(piece)),
+                question=bool(_QUESTION.search(seen)),
+                hypothetical=bool(_HYPOTHETICAL.search(seen)),
+                reported=bool(_REPORTED.search(seen)),
                 framed=framed,
             )
-            for piece, framed in zip(pieces, frames, strict=True)
+            for piece, seen, framed in zip(pieces, map(folded, pieces), frames, strict=True)
         ]
     return out
 
 
 def is_small_talk(text: str) -> bool:
     """Greetings, thanks and other text that is not worth a note."""
-    return len(text.strip()) < 2 or bool(_SMALL_TALK.match(text.strip()))
+    plain = folded(text.strip())
+    return len(plain) < 2 or bool(_SMALL_TALK.match(plain))
 
 
 def clip(text: str, limit: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.common.unicode import mixed
+from services.memory.script import folded
 
 FIRST_PERSON: Final = mixed(r"我|本人|咱|\b(?:i|my|we|our)\b", re.IGNORECASE)
 _QUOTATION: Final = mixed(
@@ -74,7 +75,8 @@ def framed(paragraph: Sequence[str], carried: bool = False) -> tuple[list[bool],
     """
     out: list[bool] = []
     material = carried
-    for number, sentence in enumerate(paragraph):
+    for number, said in enumerate(paragraph):
+        sentence = folded(said)
         task = bool(_TASK.search(sentence))
         joke = bool(_JOKE.search(sentence))
         order = bool(_ORDER.search(sentence))
@@ -139,17 +141,17 @@ _DEICTIC: Final = re.compile(
 
 def is_greeting(text: str) -> bool:
     """Whether `text` only greets: an introduction may follow."""
-    return bool(_GREETING.match(text))
+    return bool(_GREETING.match(folded(text)))
 
 
 def hands_on(clause: str) -> bool:
     """Whether a clause makes the next one somebody else's word ("he says, ...")."""
-    return bool(_HANDS_ON.search(clause))
+    return bool(_HANDS_ON.search(folded(clause)))
 
 
 def is_own(lead: str, language: str) -> bool:
     """Whether a statement after `lead`, its clause's beginning, is the speaker's own claim."""
-    lead = lead.strip()
+    lead = folded(lead.strip())
     if not lead:
         return True
     if language == "zh":
@@ -161,10 +163,10 @@ def is_own(lead: str, language: str) -> bool:
 
 def is_governed(before: str) -> bool:
     """Whether words that end in `before` make what follows a thought, a saying or a question."""
-    tail = before[-60:]
+    tail = folded(before[-60:])
     return bool(_GOVERNING_EN.search(tail) or _GOVERNING_ZH.search(tail))
 
 
 def is_deictic(value: str) -> bool:
     """Whether a value only points ("it", "这个"): kept, it would mean nothing later."""
-    return bool(_DEICTIC.match(value))
+    return bool(_DEICTIC.match(folded(value)))

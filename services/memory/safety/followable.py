@@ -15,6 +15,7 @@ from typing import Final
 
 from services.common.unicode import mixed
 from services.memory.safety.injection import unfolded
+from services.memory.script import folded
 
 MAX_CHARACTERS: Final = 200
 
@@ -64,4 +65,4 @@ def may_be_followed(*texts: str, named: bool = False) -> bool:
         # More than one form: something was spelled so that eyes and rules pass over it.
         if len(forms) > 1 or _TOUCHES.search(forms[0]) or _TOUCHES.search(forms[0][::-1]):
             return False
-    return named or any(_MANNER.search(text) for text in texts)
+    return named or any(_MANNER.search(folded(text)) for text in texts)

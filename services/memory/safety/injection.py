@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from services.common.unicode import mixed
+from services.memory.script import folded
 
 _HOMOGLYPHS: Final = str.maketrans(
     "аеорсухіјѕԁӏһкмтвнαεορτυνικΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТУХІ",
@@ -25,11 +26,6 @@ _HOMOGLYPHS: Final = str.maketrans(
 )
 # One character that unfolds to a sentence would make a short text long.
 _LIGATURES: Final = dict.fromkeys([0xFDFA, 0xFDFB], " ")
-# Traditional characters that the rules know in their simplified form.
-_SIMPLIFIED: Final = str.maketrans(
-    "無視記拋棄開繞過違會關閉蓋刪則規製約準審濾護欄設詞語統內隱現從發給傳轉洩訴輸顯複貼碼鑰憑據環變數請將對話錄戶員權條執聽後標進啟獄級惡義務須認證訪問點擊運載帳匯倫脫擺們這個裡說還為應該與實題機檢協議當讓須",
-    "无视记抛弃开绕过违会关闭盖删则规制约准审滤护栏设词语统内隐现从发给传转泄诉输显复贴码钥凭据环变数请将对话录户员权条执听后标进启狱级恶义务须认证访问点击运载账汇伦脱摆们这个里说还为应该与实题机检协议当让须",
-)
 _LEET: Final = str.maketrans("013457@$", "oieastas")
 
 _EN_ACT: Final = r"(?:ignor\w*|disregard\w*|overlook|neglect|pay no attention to|never mind|set aside|throw out|forget|overrid\w*|bypass\w*|circumvent\w*|discard|drop|violate|break|disobey|do not (?:follow|obey)|don'?t (?:follow|obey)|stop (?:following|obeying)|disable|turn off|skip)"
@@ -147,14 +143,15 @@ _MAX_CHARACTERS: Final = 40_000
 
 
 def _visible(text: str) -> str:
-    """NFKC with format, combining and control characters out and look-alikes folded."""
-    folded = unicodedata.normalize("NFKC", text.translate(_LIGATURES))
-    if _UNUSUAL.search(folded) is None:
-        return folded.translate(_SIMPLIFIED)
+    """NFKC with format, combining and control characters out, look-alikes and traditional ones
+    folded."""
+    plain = unicodedata.normalize("NFKC", text.translate(_LIGATURES))
+    if _UNUSUAL.search(plain) is None:
+        return folded(plain)
     kept = "".join(
-        c for c in folded if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Mn", "Cc", "Co"}
+        c for c in plain if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Mn", "Cc", "Co"}
     )
-    return kept.translate(_HOMOGLYPHS).translate(_SIMPLIFIED)
+    return folded(kept.translate(_HOMOGLYPHS))
 
 
 def _decoded(text: str) -> list[str]:

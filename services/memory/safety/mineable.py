@@ -13,6 +13,7 @@ import unicodedata
 from typing import Final
 
 from services.memory.domain import Message, Role
+from services.memory.script import folded
 
 BLOCK_TAG: Final = "nianlun-memory"
 """Name of the element that every rendered memory block stands in."""
@@ -66,8 +67,13 @@ _PATTERNS: Final = (
 
 def own_words(text: str) -> str:
     """`text` without rendered memory, pasted prompts and transcripts, code and quoted lines."""
+    seen = folded(text)
     for pattern in _PATTERNS:
-        text = pattern.sub("\n", text)
+        # Found in the folded text, cut out of both.
+        places = [0, *(place for m in pattern.finditer(seen) for place in m.span()), len(seen)]
+        if len(places) > 2:
+            kept = list(zip(places[::2], places[1::2], strict=True))
+            seen, text = ("\n".join(t[a:b] for a, b in kept) for t in (seen, text))
     return text.strip()
 
 

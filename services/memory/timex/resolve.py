@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dateparser  # type: ignore[import-untyped]
 
 from services.common.unicode import mixed
+from services.memory.script import folded
 from services.memory.timex import chinese, english
 from services.memory.timex.spans import Span, Window
 
@@ -37,19 +38,21 @@ def resolve(text: str, said_at: datetime, time_zone: str = "UTC") -> list[Span]:
     years ("port 9077") give nothing. Results carry the user's zone.
     """
     text = text[:_MAX_CHARACTERS]
+    seen = folded(text)
     now = said_at.astimezone(zone_of(time_zone) or ZoneInfo("UTC"))
     found: list[Span] = []
     for hint, rules in ((chinese.HINT, chinese.RULES), (english.HINT, english.RULES)):
-        if not hint.search(text):
+        if not hint.search(seen):
             continue
         for pattern, make in rules:
-            for match in pattern.finditer(text):
+            for match in pattern.finditer(seen):
                 try:
                     window = make(match, now)
                 except (ValueError, OverflowError):
                     window = None
                 if window is not None:
-                    found.append(window.tied(match.group(), match.start()))
+                    words = text[match.start() : match.end()]
+                    found.append(window.tied(words, match.start()))
     found += _by_library(text, now)
     return _without_overlaps(found)
 

@@ -20,7 +20,7 @@ REPEATED = [
     "a", "1", ",", "(", "，", "\n", " \n", "<memory ", "```", "`", "⟦", "[[mem:", "http://", "a@b.",
     "市", "路1", "把", "以后", "忽略", "i ", "我", "ignore ", "system: a\n",
     "sk-a-", "是sk-1", "-eyJaaaaaaaa", "ignor我", "diagnos我", "password是", "token是a", "是a://b:",
-    "12 Baker ", "a@", "我@", "a.b我", "@a.", "@我.",
+    "12 Baker ", "a@", "我@", "a.b我", "@a.", "@我.", "後", "這個月前",
     "ﷺ", "A ", "“我", '"i ', "写", "请", "now ",
 ]  # fmt: skip
 
