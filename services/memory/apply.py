@@ -7,14 +7,16 @@ an erasure that came first has won.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from services.common.db import Connection
 from services.memory import profile
-from services.memory.domain import Candidate, Extraction, Note, Source
-from services.memory.profile import tombstone_hash, user_hash, value_key
+from services.memory.domain import Candidate, Extraction, Fact, Note, Source
+from services.memory.keys import note_key, value_key
+from services.memory.profile import tombstone_hash, user_hash, value_tombstones
 from services.memory.store import episodes as episode_store
 from services.memory.store import facts as fact_store
 from services.search import TOK_VERSION, tokenize
@@ -42,8 +44,8 @@ async def apply(
     facts = merged = notes = buried = 0
     killed = await _tombstones(conn, tenant_id, user_id, candidates, extraction.notes)
     for candidate in candidates:
-        stone = killed.get(fact_hash(tenant_id, user_id, candidate.attribute, candidate.value))
-        if stone is not None and candidate.event_time <= stone:
+        stones = fact_hashes(tenant_id, user_id, candidate.attribute, candidate.value)
+        if _buried(candidate.event_time, stones, killed):
             buried += 1
         elif await put_fact(conn, user_id, candidate):
             facts += 1
@@ -61,16 +63,30 @@ async def apply(
 
 
 def fact_hash(tenant_id: str, user_id: str, attribute: str, value: str) -> str:
-    """Tombstone hash of an attribute's value."""
-    return tombstone_hash(tenant_id, user_id, f"fact:{attribute}", value)
+    """Tombstone hash of an attribute's value, to leave one."""
+    return fact_hashes(tenant_id, user_id, attribute, value)[0]
+
+
+def fact_hashes(tenant_id: str, user_id: str, attribute: str, value: str) -> tuple[str, str]:
+    """Tombstone hashes under which an attribute's value may lie buried."""
+    return value_tombstones(tenant_id, user_id, f"fact:{attribute}", value)
 
 
 def note_hashes(tenant_id: str, user_id: str, note: str, turn_ids: Sequence[str]) -> list[str]:
-    """Tombstone hashes of a note: its text, and each turn it was made from."""
+    """Tombstone hashes of a note, to leave them: its text, and each turn it was made from."""
     return [
-        tombstone_hash(tenant_id, user_id, "note", note),
-        *(tombstone_hash(tenant_id, user_id, "note_of_turn", t) for t in turn_ids),
+        value_tombstones(tenant_id, user_id, "note", note)[0],
+        *_turn_hashes(tenant_id, user_id, turn_ids),
     ]
+
+
+def _turn_hashes(tenant_id: str, user_id: str, turn_ids: Sequence[str]) -> list[str]:
+    return [tombstone_hash(tenant_id, user_id, "note_of_turn", t) for t in turn_ids]
+
+
+def _buried(event_time: datetime, hashes: Sequence[str], killed: dict[str, datetime]) -> bool:
+    """Whether a tombstone for one of `hashes` was left at `event_time` or later."""
+    return any(h in killed and event_time <= killed[h] for h in hashes)
 
 
 async def _tombstones(
@@ -80,10 +96,10 @@ async def _tombstones(
     candidates: Sequence[Candidate],
     notes: Sequence[Note],
 ) -> dict[str, datetime]:
-    hashes = [fact_hash(tenant_id, user_id, c.attribute, c.value) for c in candidates]
+    hashes = [h for c in candidates for h in fact_hashes(tenant_id, user_id, c.attribute, c.value)]
     for note in notes:
-        ids = [s.turn_id for s in note.sources]
-        hashes += note_hashes(tenant_id, user_id, note.note, ids)
+        hashes += value_tombstones(tenant_id, user_id, "note", note.note)
+        hashes += _turn_hashes(tenant_id, user_id, [s.turn_id for s in note.sources])
     if not hashes:
         return {}
     return await fact_store.tombstoned(conn, user_hash(tenant_id, user_id), hashes)
@@ -93,24 +109,32 @@ def _alive_note(
     note: Note, alive: set[str], killed: dict[str, datetime], tenant_id: str, user_id: str
 ) -> Note | None:
     """The note with the sources that are left; None when none is or it was deleted before."""
-    text_hash, *turn_hashes = note_hashes(
-        tenant_id, user_id, note.note, [s.turn_id for s in note.sources]
-    )
-    if any(h in killed for h in turn_hashes):
+    turns = [s.turn_id for s in note.sources]
+    if any(h in killed for h in _turn_hashes(tenant_id, user_id, turns)):
         return None
-    stone = killed.get(text_hash)
-    if stone is not None and note.event_time <= stone:
+    stones = value_tombstones(tenant_id, user_id, "note", note.note)
+    if _buried(note.event_time, stones, killed):
         return None
     sources = tuple(s for s in note.sources if s.turn_id in alive)
     # A note over several turns of which one is gone may tell what that one said.
     return replace(note, sources=sources) if len(sources) == len(note.sources) else None
 
 
+async def facts_of(conn: Connection, user_id: str, attribute: str) -> list[Fact]:
+    """Believed records of an attribute, under the keys of today: those stored by earlier versions
+    are given theirs."""
+    found = await fact_store.timeline(conn, user_id, attribute)
+    if all(f.value_key == value_key(f.value) for f in found):
+        return found
+    await fact_store.rekey(conn, user_id, attribute, value_key)
+    return [replace(f, value_key=value_key(f.value)) for f in found]
+
+
 async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool:
     """Let a candidate change the profile; True when a new record was added."""
-    timeline = await fact_store.timeline(conn, user_id, candidate.attribute)
+    timeline = await facts_of(conn, user_id, candidate.attribute)
     other = profile.opposite(candidate.attribute)
-    opposites = await fact_store.timeline(conn, user_id, other) if other else []
+    opposites = await facts_of(conn, user_id, other) if other else []
     plan = profile.plan(candidate, timeline, opposites)
     for close in plan.closes:
         await fact_store.close(conn, user_id, close.fact_id, close.valid_to, close.state)
@@ -145,10 +169,11 @@ async def put_note(
     terms = note_terms(note)
     episode_id = _near_duplicate(note.note, terms, known)
     if episode_id is None:
-        key = value_key(note.note)
-        episode_id = await episode_store.insert(conn, user_id, note, key)
-        await episode_store.set_terms(conn, user_id, "episode", episode_id, TOK_VERSION, terms)
-        known.append((episode_id, note.note, terms))
+        new_id = str(uuid.uuid4())
+        episode_id = await episode_store.insert(conn, user_id, note, note_key(note.note), new_id)
+        if episode_id == new_id:
+            await episode_store.set_terms(conn, user_id, "episode", new_id, TOK_VERSION, terms)
+            known.append((new_id, note.note, terms))
     else:
         await episode_store.touch(conn, user_id, episode_id, note.event_time)
     for source in note.sources:

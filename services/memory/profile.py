@@ -17,6 +17,7 @@ from typing import Final
 
 from services.memory import script
 from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactState
+from services.memory.keys import plain_key, value_key
 from services.memory.safety import may_be_followed
 
 _ONE: Final = frozenset(
@@ -150,13 +151,6 @@ def opposite(attribute: str) -> str | None:
     return _OPPOSITES.get(attribute)
 
 
-def value_key(value: str) -> str:
-    """Key under which two values are the same: NFKC, casefold, letters and digits only."""
-    folded = unicodedata.normalize("NFKC", value).casefold()
-    kept = "".join(c for c in folded if c.isalnum() or c in "+#") or folded.strip()
-    return kept if len(kept) <= 64 else hashlib.sha256(kept.encode()).hexdigest()
-
-
 def statement_of(attribute: str, value: str, language: str) -> str:
     """One readable sentence about the user."""
     chinese, english = _LABELS.get(attribute, (attribute, attribute.replace("_", " ")))
@@ -179,14 +173,27 @@ def searchable(fact: Fact) -> str:
 
 
 def tombstone_hash(tenant_id: str, user_id: str, kind: str, content: str) -> str:
-    """Content hash of a tombstone, salted by tenant and user so that it tells nothing by itself."""
-    text = "\x1f".join((tenant_id, user_id, kind, value_key(content)))
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    """Content hash of a tombstone, salted by tenant and user so that it tells nothing by itself.
+
+    `content`: an id. Of values and texts see `value_tombstones`.
+    """
+    return _salted(tenant_id, user_id, kind, plain_key(content))
+
+
+def value_tombstones(tenant_id: str, user_id: str, kind: str, content: str) -> tuple[str, str]:
+    """Hashes of the tombstone of a value or a text: the one to leave, and the one that was left for
+    it while keys did not keep the signs of numbers, which holds still."""
+    new = _salted(tenant_id, user_id, kind, "signs", value_key(content))
+    return new, tombstone_hash(tenant_id, user_id, kind, content)
+
+
+def _salted(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "replace")).hexdigest()
 
 
 def user_hash(tenant_id: str, user_id: str) -> str:
     """Hash that stands for a user where the id itself must not remain."""
-    return hashlib.sha256(f"{tenant_id}\x1f{user_id}".encode("utf-8", "replace")).hexdigest()
+    return _salted(tenant_id, user_id)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from services.memory.domain import Candidate, Origin, Turn
 from services.memory.extraction import rules_en, rules_zh, voice
 from services.memory.extraction.found import Found, Rule
 from services.memory.extraction.text import language_of, sentences
+from services.memory.keys import value_key
 from services.memory.script import as_said, folded
 
 
@@ -176,7 +177,7 @@ def _distinct(found: list[Candidate]) -> list[Candidate]:
     seen: set[tuple[str, str, bool]] = set()
     out: list[Candidate] = []
     for candidate in found:
-        key = (candidate.attribute, profile.value_key(candidate.value), candidate.ended)
+        key = (candidate.attribute, value_key(candidate.value), candidate.ended)
         if key not in seen:
             seen.add(key)
             out.append(candidate)

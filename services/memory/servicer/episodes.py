@@ -14,7 +14,7 @@ from services.memory import convert, recall, safety
 from services.memory.domain import Episode
 from services.memory.erase import Eraser
 from services.memory.extraction.text import language_of
-from services.memory.profile import value_key
+from services.memory.keys import note_key
 from services.memory.servicer import base
 from services.memory.store import episodes as store
 from services.memory.store import summaries as summary_store
@@ -101,9 +101,7 @@ class EpisodeRpcs(base.Rpcs):
             await turn_store.ensure_user(conn, user_id)
             old = await _guarded(conn, user_id, episode_id, request.etag)
             language = language_of(note)
-            changed = await store.rewrite(
-                conn, user_id, episode_id, note, value_key(note), language
-            )
+            changed = await store.rewrite(conn, user_id, episode_id, note, note_key(note), language)
             if not changed:
                 raise errors.failed_precondition("duplicate", "Another note says the same.")
             terms = tokenize(f"{note}\n{old.event_time:%Y-%m-%d}")

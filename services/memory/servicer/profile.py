@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -12,10 +13,11 @@ from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
 from services.memory import convert, profile, safety
-from services.memory.apply import fact_hash, put_fact
+from services.memory.apply import fact_hash, fact_hashes, facts_of, put_fact
 from services.memory.domain import Candidate, Fact, FactState, Origin
 from services.memory.erase import Eraser
 from services.memory.extraction.text import language_of
+from services.memory.keys import value_key
 from services.memory.servicer import base
 from services.memory.store import facts as store
 from services.memory.store import turns as turn_store
@@ -100,8 +102,8 @@ class ProfileRpcs(base.Rpcs):
 
     async def _unbury(self, conn: Connection, user_id: str, candidate: Candidate) -> None:
         tenant_id = base.tenant()
-        stone = fact_hash(tenant_id, user_id, candidate.attribute, candidate.value)
-        await store.unbury(conn, profile.user_hash(tenant_id, user_id), [stone])
+        stones = fact_hashes(tenant_id, user_id, candidate.attribute, candidate.value)
+        await store.unbury(conn, profile.user_hash(tenant_id, user_id), stones)
 
     async def CorrectFact(
         self, request: pb.CorrectFactRequest, context: Context
@@ -119,7 +121,7 @@ class ProfileRpcs(base.Rpcs):
             if old.state is not FactState.ACTIVE:
                 raise errors.failed_precondition(old.state.value, "The fact is not active.")
             await store.end_record(conn, user_id, fact_id, FactState.CORRECTED)
-            if profile.value_key(value) != old.value_key:
+            if value_key(value) != value_key(old.value):
                 stone = fact_hash(tenant_id, user_id, old.attribute, old.value)
                 await store.bury(conn, profile.user_hash(tenant_id, user_id), "fact", [stone])
             candidate = _corrected(old, value, given)
@@ -136,14 +138,14 @@ class ProfileRpcs(base.Rpcs):
         """The new record in the place of the old one, or the active one of the same value."""
         same = [
             f
-            for f in await store.timeline(conn, user_id, old.attribute)
-            if f.state is FactState.ACTIVE and f.value_key == profile.value_key(candidate.value)
+            for f in await facts_of(conn, user_id, old.attribute)
+            if f.state is FactState.ACTIVE and f.value_key == value_key(candidate.value)
         ]
         if same:
             new_id = same[0].fact_id
         else:
             new_id = await store.insert(
-                conn, user_id, candidate, profile.value_key(candidate.value), old.cardinality,
+                conn, user_id, candidate, value_key(candidate.value), old.cardinality,
                 FactState.ACTIVE, old.valid_from, None,
             )  # fmt: skip
         found = await store.get(conn, user_id, new_id)
@@ -162,6 +164,9 @@ class ProfileRpcs(base.Rpcs):
             await turn_store.ensure_user(conn, user_id)
             old = await _guarded(conn, user_id, fact_id, request.etag)
             if request.purge:
+                # Every record of the value, those under the keys of earlier versions too.
+                await store.rekey(conn, user_id, old.attribute, value_key)
+                old = replace(old, value_key=value_key(old.value))
                 receipt = await Eraser(self.deps).fact(conn, tenant_id, user_id, old)
                 return pb.RetractFactResponse(receipt=convert.receipt(receipt))
             await store.end_record(conn, user_id, fact_id, FactState.RETRACTED)
@@ -244,10 +249,10 @@ def _corrected(old: Fact, value: str, statement: str) -> Candidate:
 
 async def _current(conn: Connection, user_id: str, candidate: Candidate) -> Fact:
     """The record that holds what was just stated."""
-    key = profile.value_key(candidate.value)
+    key = value_key(candidate.value)
     rows = [
         f
-        for f in await store.timeline(conn, user_id, candidate.attribute)
+        for f in await facts_of(conn, user_id, candidate.attribute)
         if f.value_key == key and f.valid_from <= candidate.valid_from
     ]
     found = await store.get(conn, user_id, rows[-1].fact_id) if rows else None

@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 
+import pytest
+
 from services.memory import profile
 from services.memory.domain import Candidate, Fact, FactKind, FactState, Origin, Source
+from services.memory.keys import note_key, plain_key, value_key
 
 DAY = timedelta(days=1)
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
@@ -47,7 +50,7 @@ def told(history: list[Candidate], opposite: list[Fact] | None = None) -> list[F
         if plan.insert:
             facts[str(number)] = Fact(
                 str(number), "u", candidate.kind, candidate.attribute, candidate.value,
-                profile.value_key(candidate.value), "",
+                value_key(candidate.value), "",
                 profile.cardinality_of(candidate.attribute, candidate.cardinality),
                 plan.insert.state, plan.insert.valid_from, plan.insert.valid_to, T0, None, None,
                 candidate.origin, "en", "e", (source,),
@@ -81,5 +84,53 @@ def test_aliases_and_keys() -> None:
     assert profile.attribute_key("Job Title") == "occupation"
     assert profile.attribute_key("职业") == "occupation"
     assert profile.attribute_key("Billing Runs-On") == "billing_runs_on"
-    assert profile.value_key("ＲＴＸ 4090") == profile.value_key("rtx4090")
-    assert profile.value_key("C++") != profile.value_key("C#")
+    assert value_key("ＲＴＸ 4090") == value_key("rtx4090")
+    assert value_key("C++") != value_key("C#")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Go 1.2.1", "Go 1.21"), ("-5度", "5度"), ("−5°C", "5°C"), ("1.5万元", "15万元"),
+        ("12:30", "1230"), ("3-5天", "35天"), ("3, 5", "35"), ("1,5", "15"), ("5%", "5"),
+        ("$100", "€100"), (".5", "5"), ("iPhone 15 16", "iPhone 1516"), ("1/2", "12"),
+    ],
+)  # fmt: skip
+def test_other_numbers_are_other_values(one: str, other: str) -> None:
+    assert value_key(one) != value_key(other)
+    assert note_key(one) != note_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("10,000 元", "10000元"), ("1，234，567", "1234567"), ("2024-05-01", "2024/05/01"),
+        ("Python-3", "python 3"), ("v.2", "V2"), ("Node.js", "nodejs"), ("12：30", "12:30"),
+        ("3–5 days", "3-5 days"), ("3 ~ 5天", "3~5天"), ("E-Mail", "email"), ("他说：好", "他说好"),
+    ],
+)  # fmt: skip
+def test_other_spellings_are_the_same_value(one: str, other: str) -> None:
+    assert value_key(one) == value_key(other)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Go 1.21", "-5度", "10,000", "5 + 3", "5++3", "2024/5/1", "$1.5", "C++ 20.1", "3 、5", "…"],
+)
+def test_a_key_tells_apart_no_less_than_the_key_of_earlier_versions(value: str) -> None:
+    assert plain_key(value_key(value)) == plain_key(value)
+
+
+def test_no_key_of_a_note_is_one_of_an_earlier_version() -> None:
+    texts = ["预算是1.5万元", "预算是15万元", "x" * 100]
+    assert not {note_key(t) for t in texts} & {plain_key(t) for t in texts}
+
+
+def test_a_tombstone_of_an_earlier_version_holds_and_new_ones_tell_numbers_apart() -> None:
+    def stones(value: str) -> tuple[str, str]:
+        return profile.value_tombstones("t", "u", "fact:uses", value)
+
+    left_before = profile.tombstone_hash("t", "u", "fact:uses", "Go 1.21")
+    assert left_before in stones("Go 1.21")
+    assert stones("Go 1.21")[0] not in stones("Go 1.2.1")
+    assert stones("Go 1.21")[0] not in stones("Go 121")
