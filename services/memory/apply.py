@@ -6,7 +6,6 @@ an erasure that came first has won.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +19,6 @@ from services.memory.profile import tombstone_hash, user_hash, value_tombstones
 from services.memory.store import episodes as episode_store
 from services.memory.store import facts as fact_store
 from services.search import TOK_VERSION, tokenize
-
-NEAR_DUPLICATE = 0.9
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -51,13 +47,12 @@ async def apply(
             facts += 1
         else:
             merged += 1
-    known = await episode_store.keyed(conn, user_id) if extraction.notes else []
     for note in extraction.notes:
         kept = _alive_note(note, alive, killed, tenant_id, user_id)
         if kept is None:
             buried += 1
             continue
-        await put_note(conn, user_id, kept, known)
+        await put_note(conn, user_id, kept)
         notes += 1
     return Applied(facts, merged, notes, buried)
 
@@ -159,23 +154,16 @@ async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool
     return True
 
 
-async def put_note(
-    conn: Connection, user_id: str, note: Note, known: list[tuple[str, str, list[str]]]
-) -> str:
+async def put_note(conn: Connection, user_id: str, note: Note) -> str:
     """Add a note, or give a note that says the same its sources; returns the note's id.
 
-    `known` (id, text, terms) gains the new one, so that notes of one pass are compared too.
+    Notes that differ in one word mean something else (Thursday is not Wednesday): both are kept.
     """
-    terms = note_terms(note)
-    episode_id = _near_duplicate(note.note, terms, known)
-    if episode_id is None:
-        new_id = str(uuid.uuid4())
-        episode_id = await episode_store.insert(conn, user_id, note, note_key(note.note), new_id)
-        if episode_id == new_id:
-            await episode_store.set_terms(conn, user_id, "episode", new_id, TOK_VERSION, terms)
-            known.append((new_id, note.note, terms))
-    else:
-        await episode_store.touch(conn, user_id, episode_id, note.event_time)
+    new_id = str(uuid.uuid4())
+    episode_id = await episode_store.insert(conn, user_id, note, note_key(note.note), new_id)
+    if episode_id == new_id:
+        terms = note_terms(note)
+        await episode_store.set_terms(conn, user_id, "episode", new_id, TOK_VERSION, terms)
     for source in note.sources:
         await episode_store.add_source(conn, user_id, episode_id, source)
     return episode_id
@@ -187,20 +175,3 @@ def note_terms(note: Note) -> list[str]:
     if note.about_from is not None:
         days += f" {note.about_from:%Y-%m-%d}"
     return tokenize(f"{note.note}\n{days}")
-
-
-def _near_duplicate(
-    text: str, terms: Sequence[str], known: Sequence[tuple[str, str, list[str]]]
-) -> str | None:
-    """A note with the same words; never one whose numbers differ (16 is not 18)."""
-    mine = {t for t in terms if not t.startswith("@")}
-    numbers = set(_DIGITS.findall(text))
-    for episode_id, other, other_terms in known:
-        theirs = {t for t in other_terms if not t.startswith("@")}
-        union = mine | theirs
-        if not union or numbers != set(_DIGITS.findall(other)):
-            continue
-        # Short notes differ in one word and mean something else.
-        if len(mine & theirs) / len(union) >= (NEAR_DUPLICATE if len(union) >= 12 else 1.0):
-            return episode_id
-    return None

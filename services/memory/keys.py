@@ -11,11 +11,16 @@ import re
 import unicodedata
 from typing import Final
 
+from services.memory.script import folded
+
 MAX_KEY: Final = 64
 _DASHES: Final = {ord(dash): "-" for dash in "‐‑‒–—―−~"}
 _THOUSANDS: Final = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DATE: Final = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/.](\d{1,2})[-/.](\d{1,2})(?![\d./-])")
 _COUNTS: Final = r"[^\W_]|[+#%‰$¢£¤¥\u20a0-\u20cf]"
+_IDLE: Final = re.compile(
+    r"(?a:\b)(?:an?|the)(?a:\b)|[吧呢啊呀哦嘛啦哈]+(?=$|[，。！？；,.!?;）)])", re.IGNORECASE
+)
 _SIGNS: Final = re.compile(_COUNTS)
 _KEPT: Final = re.compile(rf"(?<!\w)[-.](?=\.?\d)|(?<=\d)(?P<gap>[\W_]+)(?=\d)|{_COUNTS}")
 
@@ -23,24 +28,27 @@ _KEPT: Final = re.compile(rf"(?<!\w)[-.](?=\.?\d)|(?<=\d)(?P<gap>[\W_]+)(?=\d)|{
 def value_key(value: str) -> str:
     """Key under which two values are the same; a SHA-256 in hex where it would be longer than
     `MAX_KEY` characters. Without its signs it is the `plain_key`."""
-    folded = unicodedata.normalize("NFKC", value).casefold()
-    text = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), folded.translate(_DASHES))
+    plain = unicodedata.normalize("NFKC", value).casefold()
+    text = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), plain.translate(_DASHES))
     text = _DATE.sub(r"\1-\2-\3", text)
     kept = "".join(_sign(m["gap"]) if m["gap"] else m.group() for m in _KEPT.finditer(text))
-    return _bounded(kept or folded.strip())
+    return _bounded(kept or plain.strip())
 
 
 def note_key(note: str) -> str:
-    """Key of a note's text. The mark keeps it apart from keys that were stored without signs, which
-    another text may have now."""
-    return _bounded("=" + value_key(note))
+    """Key under which two notes say the same: the same words in the same order, articles and
+    particles at the end of a clause apart, in simplified or traditional characters.
+
+    The mark keeps it apart from keys that were stored without signs, which another text may have.
+    """
+    return _bounded("=" + value_key(_IDLE.sub("", folded(note))))
 
 
 def plain_key(content: str) -> str:
     """Letters and digits of `content` alone: the key of ids, and of the values that were stored
     before numbers kept their signs."""
-    folded = unicodedata.normalize("NFKC", content).casefold()
-    return _bounded("".join(c for c in folded if c.isalnum() or c in "+#") or folded.strip())
+    plain = unicodedata.normalize("NFKC", content).casefold()
+    return _bounded("".join(c for c in plain if c.isalnum() or c in "+#") or plain.strip())
 
 
 def _sign(gap: str) -> str:

@@ -102,18 +102,6 @@ async def get(
     return episode_of(row) if row else None
 
 
-async def keyed(conn: Connection, user_id: str) -> list[tuple[str, str, list[str]]]:
-    """(id, note, terms) of the newest notes, to find near-duplicates among."""
-    cursor = await conn.execute(
-        "SELECT e.episode_id, e.note, l.terms FROM memory.episodes AS e"
-        " JOIN memory.lexical AS l ON l.tenant_id = e.tenant_id AND l.user_id = e.user_id"
-        "  AND l.kind = 'episode' AND l.item_id = e.episode_id"
-        " WHERE e.user_id = %s ORDER BY e.event_time DESC LIMIT 200",
-        (user_id,),
-    )
-    return [(str(r["episode_id"]), r["note"], r["terms"]) for r in await cursor.fetchall()]
-
-
 async def insert(
     conn: Connection, user_id: str, note: Note, note_key: str, episode_id: str | None = None
 ) -> str:
@@ -135,15 +123,6 @@ async def insert(
     row = await cursor.fetchone()
     assert row is not None
     return str(row["episode_id"])
-
-
-async def touch(conn: Connection, user_id: str, episode_id: str, event_time: datetime) -> None:
-    """The same thing was talked about again: the note is as young as its newest source."""
-    await conn.execute(
-        "UPDATE memory.episodes SET event_time = greatest(event_time, %s)"
-        " WHERE user_id = %s AND episode_id = %s::uuid",
-        (event_time, user_id, episode_id),
-    )
 
 
 async def rewrite(

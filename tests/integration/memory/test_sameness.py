@@ -32,6 +32,17 @@ async def test_values_and_notes_of_other_numbers_stay_apart(memory: Memory) -> N
     assert sorted(notes) == sorted(said)
 
 
+async def test_a_note_that_differs_in_one_word_is_kept(memory: Memory) -> None:
+    said = "周会改到每周{}下午两点在研发楼二层东侧会议室开，由小李主持并且负责整理会议纪要发到群里"
+    await memory.say("u", said.format("三"), session="s1")
+    await memory.say("u", said.format("四"), session="s2")
+    await memory.say("u", said.format("四") + "。", session="s3")
+    await memory.settled()
+    notes = [episode.note for episode in await memory.episodes("u")]
+    assert sorted("周四" in note for note in notes) == [False, True]
+    assert "每周四" in (await memory.load("u", "周会在星期几开", session="s4")).rendered
+
+
 async def test_a_tombstone_of_one_number_does_not_bury_another(memory: Memory) -> None:
     old = await put(memory, "uses", "Go 1.21")
     await memory.stub.RetractFact(

@@ -121,6 +121,34 @@ def test_a_key_tells_apart_no_less_than_the_key_of_earlier_versions(value: str) 
     assert plain_key(value_key(value)) == plain_key(value)
 
 
+MEETING = "周会改到每周三下午两点在研发楼二层东侧会议室开，由小李主持并且负责整理会议纪要发到群里"
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        (MEETING, MEETING.replace("周三", "周四")), (MEETING, MEETING.replace("两点", "三点")),
+        (MEETING, MEETING.replace("小李", "小王")), (MEETING, MEETING.replace("负责", "不负责")),
+        (MEETING, MEETING.replace("二层", "三层")), (MEETING, MEETING.replace("会议纪要", "")),
+        ("The server is up", "The server is not up"), ("The server is up", "The server is down"),
+        ("Ann reports to Bob", "Bob reports to Ann"), ("I live in Oslo", "I will live in Oslo"),
+    ],
+)  # fmt: skip
+def test_notes_that_differ_in_a_word_are_two(said: str, other: str) -> None:
+    assert note_key(said) != note_key(other)
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        ("用户说：周会改到周四吧。", "用户说：周会改到周四"), ("用户喜歡喝茶", "用户喜欢喝茶"),
+        ("The user picked the blue theme", "the user picked a blue theme."),
+    ],
+)  # fmt: skip
+def test_notes_of_the_same_words_are_one(said: str, other: str) -> None:
+    assert note_key(said) == note_key(other)
+
+
 def test_no_key_of_a_note_is_one_of_an_earlier_version() -> None:
     texts = ["预算是1.5万元", "预算是15万元", "x" * 100]
     assert not {note_key(t) for t in texts} & {plain_key(t) for t in texts}
