@@ -17,6 +17,7 @@ from typing import Final
 
 from services.memory import script
 from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactState
+from services.memory.ending import ends
 from services.memory.keys import plain_key, value_key
 from services.memory.safety import may_be_followed
 
@@ -250,7 +251,7 @@ def plan(
             closes=tuple(
                 Close(f.fact_id, max(candidate.valid_from, f.valid_from), FactState.SUPERSEDED)
                 for f in attribute_facts
-                if f.state is FactState.ACTIVE and (f.value_key == key or _within(key, f.value_key))
+                if f.state is FactState.ACTIVE and ends(candidate.value, f.value)
             )
         )
     closes = tuple(
@@ -263,10 +264,6 @@ def plan(
     if cardinality is Cardinality.MANY:
         return _many(candidate, key, attribute_facts, opposite_facts, closes)
     return _one(candidate, key, attribute_facts)
-
-
-def _within(part: str, whole: str) -> bool:
-    return len(part) >= 2 and (part in whole or whole in part)
 
 
 def _many(

@@ -80,6 +80,35 @@ def test_what_ended_is_closed_and_can_come_back() -> None:
     assert [f.state for f in facts] == [FactState.SUPERSEDED, FactState.ACTIVE]
 
 
+@pytest.mark.parametrize(
+    ("ended", "known"),
+    [
+        ("Go", "go"), ("Go", "Go 1.21"), ("PostgreSQL", "PostgreSQL v16"), ("tea", "green tea"),
+        ("咖啡", "喝咖啡"), ("喝咖啡", "咖啡"), ("drinking coffee", "coffee"), ("C++", "c++"),
+        ("Slack at work", "Slack"), ("Obsidian 做笔记", "Obsidian"), ("Redis", "redis cache"),
+        ("微信", "微信"), ("臺積電", "台积电"), ("Disqus comments", "disqus comments"),
+    ],
+)  # fmt: skip
+def test_what_is_over_ends_the_value_it_names(ended: str, known: str) -> None:
+    (old,) = told([said("uses", known, 1), said("uses", ended, 2, ended=True)])
+    assert old.state is FactState.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("ended", "known"),
+    [
+        ("Go", "MongoDB"), ("Go", "Django"), ("Go", "Google Docs"), ("Java", "JavaScript"),
+        ("微信", "企业微信"), ("企业微信", "微信"), ("C", "C++"), ("C", "C#"),
+        ("Google", "Google Docs"), ("Google Docs", "Google"), ("React", "React Native"),
+        ("green tea", "tea"), ("茶", "茶叶蛋"), ("us tax", "tax"),
+        ("PostgreSQL 16", "PostgreSQL 18"), ("Python 2", "Python"), ("R", "Rust"), ("…", "Go"),
+    ],
+)  # fmt: skip
+def test_what_is_over_ends_nothing_that_only_shares_its_letters(ended: str, known: str) -> None:
+    (old,) = told([said("uses", known, 1), said("uses", ended, 2, ended=True)])
+    assert old.state is FactState.ACTIVE
+
+
 def test_aliases_and_keys() -> None:
     assert profile.attribute_key("Job Title") == "occupation"
     assert profile.attribute_key("职业") == "occupation"
