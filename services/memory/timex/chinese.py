@@ -70,7 +70,14 @@ def _day(m: Match, now: datetime) -> Window | None:
     return _with_clock(spans.days(now, _DAYS[m["word"]]), m)
 
 
+def _names_year(m: Match) -> bool:
+    """Whether "2020年" is the year of that name: nobody counts that many."""
+    return m["unit"] == "年" and re.fullmatch(r"(?:19|20)\d\d", m["n"]) is not None
+
+
 def _ago(m: Match, now: datetime) -> Window | None:
+    if _names_year(m):
+        return None
     count, unit, back = number(m["n"]), m["unit"], m["dir"] in {"前", "之前", "以前"}
     half = m["n"] == "半"
     step = -1 if back else 1
@@ -96,6 +103,8 @@ def _ago(m: Match, now: datetime) -> Window | None:
 
 
 def _recent(m: Match, now: datetime) -> Window | None:
+    if _names_year(m):
+        return None
     count = number(m["n"])
     unit = m["unit"]
     if "月" in unit:
@@ -185,6 +194,24 @@ def _absolute(m: Match, now: datetime) -> Window | None:
     return _with_clock(window, m) if day else _third(window, m["third"])
 
 
+def _beside(m: Match, now: datetime) -> Window | None:
+    """Before a year or month: as long a time that ends with its beginning. After it: from its end
+    until now; since it: from its beginning."""
+    year = int(m["y"])
+    month = number(m["mo"]) if m["mo"] else None
+    if month is None:
+        named = spans.year(now, year - now.year)
+    else:
+        found = spans.date_window(now, year, month, None)
+        if found is None:
+            return None
+        named = found
+    if m["side"].endswith("前"):
+        return Window(spans.shift_months(named.start, -1 if month else -12), named.start)
+    start = named.end if m["side"].endswith("后") else named.start
+    return Window(start, max(now, spans.shift_months(start, 1 if month else 12)), start)
+
+
 def _iso(m: Match, now: datetime) -> Window | None:
     return spans.date_window(now, int(m["y"]), int(m["mo"]), int(m["d"]))
 
@@ -205,6 +232,13 @@ RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | N
     (
         re.compile(r"(?<!\d)(?P<y>(?:19|20)\d{2})年(?P<mo>(?!))?(?P<d>(?!))?(?P<third>(?!))?"),
         _absolute,
+    ),
+    (
+        re.compile(
+            r"(?<!\d)(?P<y>(?:19|20)\d{2})年(?:(?P<mo>\d{1,2}|十[一二]?|[一二三四五六七八九])月份?)?"
+            r"(?P<side>[之以]前|前(?![后半\d一二三四五六七八九十两几])|[之以]后|后(?![来半\d一二三四五六七八九十两几])|以来|起)"
+        ),
+        _beside,
     ),
     (
         re.compile(

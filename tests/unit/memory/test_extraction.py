@@ -105,6 +105,25 @@ def test_a_past_time_is_when_it_became_true() -> None:
     assert found.valid_from.year == 2019
 
 
+@pytest.mark.parametrize(
+    ("text", "year"),
+    [
+        ("2020年以前我在腾讯工作", 2019),
+        ("2019年之后我住在上海", 2020),
+        ("三年前我搬到上海", 2021),
+    ],
+)
+def test_before_and_after_a_year_is_when_it_became_true(text: str, year: int) -> None:
+    (found,), _ = rules.extract(turn(text))
+    assert found.valid_from.year == year
+
+
+def test_a_note_names_no_year_that_nobody_meant() -> None:
+    note = notes.note_of(turn("2019年之后我一直住在上海"), [])
+    assert note is not None
+    assert note.note.endswith("（约 2020-01-01）")
+
+
 def test_every_fact_of_the_rules_quotes_the_user() -> None:
     text = "我叫林舟，是一名前端工程师。我喜欢喝茶，也会说法语。"
     found, _ = rules.extract(turn(text))

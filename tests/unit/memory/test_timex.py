@@ -19,6 +19,11 @@ SAID = datetime(2023, 5, 24, 10, 0, tzinfo=UTC)  # a Wednesday, 18:00 in Shangha
         ("July 13th, 2024", "2024-07-13", "2024-07-13"),
         ("上个月我去了北京", "2023-04-01", "2023-04-30"),
         ("前两天买的", "2023-05-22", "2023-05-23"),
+        ("2020年以前我在腾讯工作", "2019-01-01", "2019-12-31"),
+        ("2020年前我在腾讯工作", "2019-01-01", "2019-12-31"),
+        ("1999年前后的事", "1999-01-01", "1999-12-31"),
+        ("2020年5月之前", "2020-04-01", "2020-04-30"),
+        ("2021年后三个月", "2021-01-01", "2021-12-31"),
         ("两天前买的", "2023-05-22", "2023-05-22"),
         ("4月18日见面", "2023-04-18", "2023-04-18"),
         ("5月4号", "2023-05-04", "2023-05-04"),
@@ -61,6 +66,26 @@ def test_t07_windows(text: str, first: str, last: str) -> None:
 )
 def test_t07_what_is_no_time(text: str) -> None:
     assert resolve(text, SAID, "Asia/Shanghai") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("2019年之后我一直住在上海", "2020-01-01"), ("2019年以後", "2020-01-01"),
+        ("2019年后我一直住在上海", "2020-01-01"), ("2019年以来", "2019-01-01"),
+        ("2019年11月起", "2019-11-01"), ("从2019年11月之后", "2019-12-01"),
+    ],
+)  # fmt: skip
+def test_t07_after_a_year_is_from_its_end_until_now(text: str, start: str) -> None:
+    (span,) = resolve(text, SAID, "Asia/Shanghai")
+    assert span.start == span.about
+    assert span.start.date() == date.fromisoformat(start)
+    assert span.end == SAID
+
+
+def test_t07_after_a_year_to_come_lies_ahead() -> None:
+    (span,) = resolve("2030年以后再说", SAID, "Asia/Shanghai")
+    assert (span.start.year, span.end.year) == (2031, 2032)
 
 
 def test_t05_last_week_is_about_seven_days_before() -> None:
