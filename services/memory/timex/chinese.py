@@ -17,8 +17,12 @@ _DIGITS: Final = {c: i for i, c in enumerate("零一二三四五六七八九")} 
 _PART: Final = {
     "凌晨": (0, 6), "清晨": (5, 8), "早上": (6, 10), "早晨": (6, 10), "今早": (6, 10),
     "上午": (8, 12), "中午": (11, 14), "下午": (12, 18), "傍晚": (17, 20), "晚上": (18, 24),
-    "夜里": (20, 24), "晚": (18, 24), "早": (6, 10),
+    "夜里": (20, 24), "深夜": (22, 26), "半夜": (23, 28), "午夜": (23, 25), "晚": (18, 24),
+    "早": (6, 10),
 }  # fmt: skip
+# Their twelve o'clock ends the day, and the hours after it are of the next one.
+_NIGHT: Final = frozenset(["晚上", "夜里", "深夜", "半夜", "午夜", "晚"])
+_SMALL_HOURS: Final = 5
 _PARTS: Final = "|".join(_PART)
 _CLOCK: Final = r"(?P<h>\d{1,2}|[一二两三四五六七八九十]{1,3})(?:[:：](?P<m>\d{2})|[点时](?P<half>半|钟|整)?(?:(?P<m2>\d{1,2})分?)?)"
 
@@ -42,6 +46,17 @@ _WEEK: Final = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1, "下下":
 _YEARS: Final = {"前年": -2, "去年": -1, "今年": 0, "本年": 0, "明年": 1, "后年": 2, "大前年": -3}
 
 
+def _of_day(hour: int, part: str) -> int:
+    """The hour on a clock as one of the day that `part` belongs to; from 24 on it is the next."""
+    if part in _NIGHT and (hour == 12 or hour < _SMALL_HOURS):
+        return 24 + hour % 12
+    if part in {"下午", "傍晚", *_NIGHT} and hour < 12:
+        return hour + 12
+    if part == "中午" and hour < 11:
+        return hour + 12
+    return 0 if part == "凌晨" and hour == 12 else hour
+
+
 def _with_clock(window: Window, match: Match) -> Window:
     groups = match.groupdict()
     part, hour_text = groups.get("part") or "", groups.get("h")
@@ -56,12 +71,9 @@ def _with_clock(window: Window, match: Match) -> Window:
         return Window(start, window.start + timedelta(hours=high))
     hour = number(hour_text)
     minute = int(groups.get("m") or groups.get("m2") or (30 if groups.get("half") == "半" else 0))
-    if part in {"下午", "傍晚", "晚上", "夜里", "晚"} and hour < 12:
-        hour += 12
-    if part == "中午" and hour < 11:
-        hour += 12
     if hour > 24 or minute > 59:
         return window
+    hour = _of_day(hour, part)
     start = window.start + timedelta(hours=hour, minutes=minute)
     return Window(start, start + timedelta(minutes=1), start, clock_known=True)
 
@@ -131,6 +143,18 @@ def _week(m: Match, now: datetime) -> Window | None:
     return _with_clock(
         spans.weekday(now, offset, "一二三四五六日天".index(name) % 7 if name != "天" else 6), m
     )
+
+
+def _weekday(m: Match, now: datetime) -> Window | None:
+    """A day of the week by itself: the last one, today included; the next one where the words after
+    it look ahead."""
+    ahead = m["ahead"] is not None
+    if m["d"] == "末":
+        week = spans.week(now, 0 if now.weekday() >= 5 or ahead else -1)
+        start = week.start + timedelta(days=5)
+        return Window(start, start + timedelta(days=2))
+    back = (now.weekday() - "一二三四五六日".index(m["d"].replace("天", "日"))) % 7
+    return _with_clock(spans.days(now, (7 - back) % 7 if ahead else -back), m)
 
 
 def _month(m: Match, now: datetime) -> Window | None:
@@ -267,6 +291,15 @@ RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | N
         _week,
     ),
     (
+        # Not of every week, not a range, a list or a count of them.
+        re.compile(
+            r"(?<![每逢到至、和或叫姓第上下这本整\d一二两三四五六七八九十几半])(?<!每个)(?:周|星期|礼拜)"
+            r"(?P<d>[一二三四五六日天](?![一二三四五六日天年个到至、~-]|[和或]?[每周星礼])|末(?!愉快|快乐))"
+            rf"{_TAIL}(?P<ahead>(?=[^，。！？；,;!?\n]{{0,8}}?(?:要(?!求)|打算|准备|计划|记得|提醒|见(?![了过到])|再)))?"
+        ),
+        _weekday,
+    ),
+    (
         re.compile(
             r"(?P<word>上上|下下|上|下|这|本)个?月(?!饼|子|嫂|薪|经|球|亮)(?:份)?(?:(?P<d>\d{1,2}|[一二三四五六七八九十]{1,3})[日号]"
             r"|(?P<third>初|中旬|上旬|下旬|底|末))?"
@@ -282,4 +315,4 @@ RULES: Final[tuple[tuple[re.Pattern[str], Callable[[Match, datetime], Window | N
     ),
     (re.compile(rf"(?P<part>{_PARTS}){_CLOCK}"), _clock),
 )
-HINT: Final = re.compile(r"[年月日号號天周晚早点]|星期|礼拜|小时|分钟|\d[-/.:：]\d")
+HINT: Final = re.compile(r"[年月日号天周晚早夜晨午点]|星期|礼拜|小时|分钟|\d[-/.:：]\d")
