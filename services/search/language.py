@@ -16,6 +16,9 @@ _HAN_CHAR: Final = re.compile(f"[{HAN}]")
 _CJK_CHAR: Final = re.compile(f"[{HAN}{KANA_HANGUL}]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _WORD: Final = re.compile(rf"[^\W_{HAN}{KANA_HANGUL}]+")
+_LETTERED: Final = re.compile(
+    rf"(?<![^\W_{HAN}{KANA_HANGUL}])\d*[^\W\d_{HAN}{KANA_HANGUL}][^\W_{HAN}{KANA_HANGUL}]*"
+)
 # Zero-width and soft characters that people paste without seeing them, bidi marks included.
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
@@ -37,6 +40,12 @@ def is_chinese(text: str) -> bool:
     """True when Chinese carries the text. A word of Latin script weighs as one character."""
     han = len(_HAN_CHAR.findall(text))
     return han > 0 and han >= len(_WORD.findall(text))
+
+
+def han_and_words(text: str) -> tuple[int, int]:
+    """(Han characters, words of other scripts) of a text. Letters and digits in a row are one word,
+    as in an id; digits alone are none."""
+    return len(_HAN_CHAR.findall(text)), len(_LETTERED.findall(text))
 
 
 def query_length(text: str) -> tuple[int, int]:

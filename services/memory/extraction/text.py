@@ -10,12 +10,12 @@ from typing import Final
 from services.common.unicode import mixed
 from services.memory.extraction import voice
 from services.memory.script import folded
+from services.search.language import han_and_words
 
 _SENTENCE: Final = re.compile(
     r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|(?<!\be\.g)(?<!\bi\.e)\.(?=\s|$)|\Z)", re.DOTALL
 )
 _PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n")
-_HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _QUESTION: Final = re.compile(
     r"[?？]\s*$|(?:吗|呢|么|嘛|吧)[?？]\s*$|(?:吗|么)[。!！]?\s*$|^(?:是不是|有没有|能不能|可不可以|要不要|会不会|为什么|怎么|如何)"
 )
@@ -60,10 +60,9 @@ class Sentence:
 
 
 def language_of(text: str) -> str:
-    """ "zh" when a noticeable part of the letters is Han, else "en"."""
-    han = len(_HAN.findall(text))
-    latin_words = len(re.findall(r"[A-Za-z]+", text))
-    return "zh" if han and han * 2 >= latin_words else "en"
+    """ "zh" when a noticeable part of the text is Han, else "en"."""
+    han, words = han_and_words(text)
+    return "zh" if han and han * 2 >= words else "en"
 
 
 def sentences(text: str) -> list[Sentence]:

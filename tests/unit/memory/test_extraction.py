@@ -10,6 +10,7 @@ import pytest
 from services.memory import safety
 from services.memory.domain import Candidate, Message, Role, Turn
 from services.memory.extraction import check, notes, rules
+from services.memory.extraction.text import language_of
 from services.memory.prompts import extract as prompt
 
 SAID = datetime(2024, 5, 1, tzinfo=UTC)
@@ -116,6 +117,24 @@ def test_a_past_time_is_when_it_became_true() -> None:
 def test_before_and_after_a_year_is_when_it_became_true(text: str, year: int) -> None:
     (found,), _ = rules.extract(turn(text))
     assert found.valid_from.year == year
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("我叫a1b2c3d4e5", "zh"), ("用d41d8cd98f00b204e9800998ecf8427e", "zh"), ("我的id是a-1b2-c3", "zh"),
+        ("密码 1 2 3 4 5 6", "zh"), ("I live in 北京 now and like it", "en"), ("a1b2c3", "en"),
+        ("我用 Visual Studio Code", "zh"), ("naïve café 12", "en"), ("𠮷野家 a1b2c3", "zh"),
+    ],
+)  # fmt: skip
+def test_an_id_is_one_word_of_a_language(text: str, language: str) -> None:
+    assert language_of(text) == language
+
+
+def test_the_rules_of_a_language_do_not_hang_on_the_digits_of_an_id() -> None:
+    for name in ("a1b2c3d4e5", "abcdefghij"):
+        found, _ = rules.extract(turn(f"我喜欢{name}"))
+        assert [(c.attribute, c.value) for c in found] == [("likes", name)]
 
 
 def test_a_note_names_no_year_that_nobody_meant() -> None:
