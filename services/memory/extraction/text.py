@@ -12,7 +12,7 @@ from services.memory.extraction import voice
 from services.memory.script import folded
 from services.search.language import han_and_words
 
-_SENTENCE: Final = re.compile(
+_SENTENCE: Final = mixed(
     r"[^。！？!?；;\n]*?(?:[。！？!?；;]+|\n|(?<!\be\.g)(?<!\bi\.e)\.(?=\s|$)|\Z)", re.DOTALL
 )
 _PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n")

@@ -103,11 +103,12 @@ _OPENERS_EN: Final = re.compile(
     r"(?:i )?$",
     re.IGNORECASE,
 )
-_GOVERNING_EN: Final = re.compile(
+_GOVERNING_EN: Final = mixed(
     r"(?:\b(?:thinks?|thought|says|believes?|believed|claims?|claimed|assumes?|assumed|doubt|doubts|guess(?:es|ed)?|heard|writes|unsure|wonder"
     r"|wondering|hopes?|wish(?:es)?|suggests?|feels? like|seems?|if|whether|unless|where|what|who|which|how|why|when|not)"
     r"|(?<!\bi )\b(?:said|wrote|told \w+)|(?:\bnot|n['’]t) (?:sure|certain))(?: that)?[\s,:：]*$",
     re.IGNORECASE,
+    words=False,
 )
 _FOREIGN_ZH: Final = re.compile(
     r"[我他她它你您谁]|别人|人家|大家|有人|人们|说|觉得|认为|以为|感觉|怀疑|确定|希望|假|除非|就算|即使|哪怕|不|没|别|未必|难道|好像|似乎|仿佛|当$|据"
@@ -131,11 +132,12 @@ _HANDS_ON: Final = mixed(
     re.IGNORECASE,
     words=False,
 )
-_DEICTIC: Final = re.compile(
+_DEICTIC: Final = mixed(
     r"^(?:(?:it|this|that|these|those|them|him|her|you|me|us|one|here|there|everything|something|nothing|anything|somewhere|what\w*|when\w*|where\w*"
     r"|how|why|who\w*|if|whether|myself|(?:to )?(?:say|admit|break it|see you|do (?:so|that|this)))(?:\b|$)"
     r"|这(?:个|些|里|边|种|样|儿|次|么|家|首|部|件|本)|那(?:个|些|里|边|种|样|儿|次|么|家|首|部|件|本)|哪|什么|怎么|谁|[它他她你您](?:$|的|们)|上[他她你]|自己)",
     re.IGNORECASE,
+    words=False,
 )
 
 

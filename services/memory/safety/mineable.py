@@ -12,18 +12,17 @@ import re
 import unicodedata
 from typing import Final
 
+from services.common.unicode import mixed
 from services.memory.domain import Message, Role
 from services.memory.script import folded
 
 BLOCK_TAG: Final = "nianlun-memory"
 """Name of the element that every rendered memory block stands in."""
 
-_OWN_BLOCK: Final = re.compile(
-    rf"<{BLOCK_TAG}\b.*?(?:</{BLOCK_TAG}>|\Z)", re.IGNORECASE | re.DOTALL
-)
+_OWN_BLOCK: Final = mixed(rf"<{BLOCK_TAG}\b.*?(?:</{BLOCK_TAG}>|\Z)", re.IGNORECASE | re.DOTALL)
 # A rendered line quoted without its element still ends in its source.
 _OWN_LINE: Final = re.compile(r"^.*(?:⟦[^⟦⟧\n]*⟧|\[\[mem:[^\[\]\n]*\]\]).*$", re.MULTILINE)
-_PROMPT_BLOCK: Final = re.compile(
+_PROMPT_BLOCK: Final = mixed(
     r"<(system|developer|instructions?|memory|memories|context|prompt)\b[^<>]{0,400}>.*?(?:</\1>|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -45,7 +44,7 @@ _LABELLED: Final = re.compile(
     r"|\n[^\S\n]*(?:user|我|用户)[^\S\n]*[:：])",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
-_PERSONA: Final = re.compile(
+_PERSONA: Final = mixed(
     r"^[^\S\n]*(?:you are (?:a|an|the)\b|you're (?:a|an) .{0,30}assistant|你是(?:一个|一名|一位)?[^。\n]{0,20}"
     r"(?:助手|助理|机器人|专家|AI)).*?(?=\n[^\S\n]*\n|\Z)",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,

@@ -34,7 +34,7 @@ def facts(text: str) -> set[tuple[str, ...]]:
         "Translate: I like cats", "Translate the following:\n\nI live in Paris. I like cats.", "Write a story that begins with: I live in Mars",
         'The phrase "I work at Google" is grammatically correct.', "In my novel I am a pilot", "In the game, I'm a doctor", "e.g. I like cats",
         "请把下面这句话翻译成英文：我住在北京", "帮我润色：我是一名医生", "“我喜欢猫”这句话怎么说", "梦里我住在火星", "写一段自我介绍：我叫李华，我是学生",
-        "帮我写一篇作文，题目是《我喜欢春天》", "Translate这段：我喜欢猫", "他写了'我喜欢猫'", "我喜欢加班just kidding啦",
+        "帮我写一篇作文，题目是《我喜欢春天》", "Translate这段：我喜欢猫", "他写了'我喜欢猫'", "用e.g. I like cats 造句", "You are a助手。我喜欢猫", "我喜欢加班just kidding啦",
         # Jokes and unreal conditions.
         "I love broccoli, just kidding", "I'm a pilot. Just kidding!", "我喜欢加班，开玩笑的", "Assume I work at Google", "Unless I work at Google",
         "就算我喜欢跑步", "当我住在北京的时候", "我希望我喜欢跑步",
