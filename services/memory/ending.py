@@ -24,6 +24,7 @@ _DOING: Final = re.compile(
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(rf"(?P<han>[{HAN}]+)|[^\W_{HAN}]+(?:[-_./:+&'’][^\W_{HAN}]+)*(?:\+\+|#)?")
+_SHORT_NAME: Final = re.compile(rf"[{HAN}]{{2,}}")
 # After one of these comes where or what for, not what.
 _CONTEXT: Final = frozenset(
     ["for", "at", "in", "on", "with", "to", "as", "during", "来", "做", "写", "记"]
@@ -31,20 +32,29 @@ _CONTEXT: Final = frozenset(
 _VERSION: Final = re.compile(r"v?\d[\w.-]*", re.IGNORECASE)
 
 
-def ends(ended: str, known: str) -> bool:
+def ends(ended: str, known: str, *, only: bool = False) -> bool:
     """Whether `ended`, which is said to be over, is the value `known`: both the same, `known` a
     kind or version of it ("tea", "green tea"), or `ended` the same with its circumstances ("Slack
-    at work"). A longer name is another thing: 企业微信 is not 微信, Google Docs is not Google."""
+    at work"). A longer name is another thing: 企业微信 is not 微信, Google Docs is not Google; but
+    where there is `only` one value at a time, a name may be cut short: 字节 for 字节跳动."""
     if value_key(ended) == value_key(known):
         return True
     gone, held = _words(ended), _words(known)
     at = _place(gone, held)
+    if only and (at == 0 or _place(held, gone) == 0 or _cut_short(ended, known)):
+        return True
     if at is not None:
         return all(_describes(word) for word in (*held[:at], *held[at + len(gone) :]))
     at = _place(held, gone)
     if at != 0:
         return False
     return gone[len(held)].casefold() in _CONTEXT
+
+
+def _cut_short(one: str, other: str) -> bool:
+    """Whether one of two Chinese names is the beginning of the other."""
+    short, long = sorted((folded(one).strip(), folded(other).strip()), key=len)
+    return _SHORT_NAME.fullmatch(short) is not None and long.startswith(short)
 
 
 def _words(value: str) -> list[str]:

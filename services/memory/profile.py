@@ -251,7 +251,8 @@ def plan(
             closes=tuple(
                 Close(f.fact_id, max(candidate.valid_from, f.valid_from), FactState.SUPERSEDED)
                 for f in attribute_facts
-                if f.state is FactState.ACTIVE and ends(candidate.value, f.value)
+                if f.state is FactState.ACTIVE
+                and ends(candidate.value, f.value, only=cardinality is Cardinality.ONE)
             )
         )
     closes = tuple(

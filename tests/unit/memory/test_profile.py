@@ -109,6 +109,19 @@ def test_what_is_over_ends_nothing_that_only_shares_its_letters(ended: str, know
     assert old.state is FactState.ACTIVE
 
 
+@pytest.mark.parametrize(
+    ("ended", "known", "state"),
+    [
+        ("字节", "字节跳动", FactState.SUPERSEDED), ("阿里巴巴", "阿里", FactState.SUPERSEDED),
+        ("Google", "Google Cloud", FactState.SUPERSEDED), ("Go", "Google", FactState.ACTIVE),
+        ("跳动", "字节跳动", FactState.ACTIVE), ("腾讯", "字节跳动", FactState.ACTIVE),
+    ],
+)  # fmt: skip
+def test_the_only_value_may_be_named_short(ended: str, known: str, state: FactState) -> None:
+    (old,) = told([said("employer", known, 1), said("employer", ended, 2, ended=True)])
+    assert old.state is state
+
+
 def test_aliases_and_keys() -> None:
     assert profile.attribute_key("Job Title") == "occupation"
     assert profile.attribute_key("职业") == "occupation"
