@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import opencc  # type: ignore[import-untyped]
+import opencc
 import pytest
 
 from benchmarks.memory.injection import HARMLESS, WISHES, attacks
