@@ -7,7 +7,7 @@ that it costs nothing and never drifts from the sessions it is made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.common import errors
 from services.common.db import Connection
@@ -33,6 +33,18 @@ _USER_SESSIONS = 12
 
 
 @dataclass(frozen=True)
+class _Basis:
+    """What a version is made from. Two that are equal say that nothing was deleted in between: no
+    turn, no note of one (`allowed`), and not the text that is gone on with (`previous`)."""
+
+    previous: Summary | None
+    turns: tuple[Turn, ...]
+    """Those the version will cover."""
+    allowed: tuple[Turn, ...]
+    """Of `turns`, those that may be told of."""
+
+
+@dataclass(frozen=True)
 class Summariser:
     """`client` is None without a model: rules then list what the notes say."""
 
@@ -52,14 +64,11 @@ class Summariser:
         """A new version of a session's summary if there are new turns; 1 when one was made."""
         tenant_id = run.tenant_id
         async with self.deps.db.tenant(tenant_id) as conn:
-            previous = await store.latest(conn, user_id, session_id)
-            covered = previous.covered_until if previous else 0
-            turns = await turn_store.between(conn, user_id, session_id, covered, 2**62)
-            allowed = await _allowed(conn, tenant_id, user_id, turns)
+            basis = await _basis(conn, tenant_id, user_id, session_id)
             stopped = "summary" in await usage_store.exhausted_layers(conn)
-        if not turns:
+        if not basis.turns:
             return 0
-        text, origin, completion = await self._text(run, previous, allowed, stopped)
+        text, origin, completion = await self._text(run, basis, stopped)
         async with self.deps.db.tenant(tenant_id) as conn:
             there = await turn_store.lock_user(conn, user_id)
             await run.fence(conn)
@@ -70,26 +79,21 @@ class Summariser:
                 )  # fmt: skip
             if not there:
                 return 0
-            still = await turn_store.between(conn, user_id, session_id, covered, turns[-1].sequence)
-            if [t.turn_id for t in still] != [t.turn_id for t in turns]:
-                # Something it rests on was deleted meanwhile: the next attempt starts from what
-                # is left.
-                raise Retry("FAILED_PRECONDITION", 0.1, "turns changed while summarising")
-            if not text:
-                return 0
-            times = [t.event_time for t in turns]
-            made = await store.insert(
-                conn, user_id, session_id, previous.version if previous else 0, text,
-                (previous.covered_turns if previous else 0) + len(turns), turns[-1].sequence,
-                min([previous.from_time] if previous else times, default=times[0]),
-                max([*times, previous.to_time] if previous else times), origin,
-            )  # fmt: skip
+            until = basis.turns[-1].sequence
+            same = await _basis(conn, tenant_id, user_id, session_id, until) == basis
+            made = (
+                same and bool(text) and await _add(conn, user_id, session_id, basis, text, origin)
+            )
+        if not same:
+            # Something it rests on was deleted meanwhile: the next attempt starts from what is
+            # left. The call was made, so its cost stays counted.
+            raise Retry("FAILED_PRECONDITION", 0.1, "what it rests on changed while summarising")
         return int(made)
 
     async def _text(
-        self, run: JobRun, previous: Summary | None, turns: Sequence[Turn], stopped: bool
+        self, run: JobRun, basis: _Basis, stopped: bool
     ) -> tuple[str, Origin, Completion | None]:
-        before = previous.text if previous else ""
+        before, turns = basis.previous.text if basis.previous else "", basis.allowed
         if self.client is None or stopped:
             return by_rules(before, turns), Origin.RULES, None
         rendered = [line for turn in turns if (line := _rendered(turn))]
@@ -137,15 +141,39 @@ async def refresh_user(conn: Connection, user_id: str) -> bool:
     )  # fmt: skip
 
 
-async def _allowed(
-    conn: Connection, tenant_id: str, user_id: str, turns: Sequence[Turn]
-) -> list[Turn]:
-    """Turns whose notes were not deleted: what was deleted there must not come back here."""
+async def _basis(
+    conn: Connection, tenant_id: str, user_id: str, session_id: str, until: int = 2**62
+) -> _Basis:
+    """What the next version of a session's summary is made from, of turns up to `until`.
+
+    Turns whose notes were deleted are not told of: what was deleted there must not come back here.
+    """
+    previous = await store.latest(conn, user_id, session_id)
+    covered = previous.covered_until if previous else 0
+    # Equal means unchanged: nothing else of a turn is used here, nor stays as it is meanwhile.
+    turns = tuple(
+        replace(t, digested=False, attempts=0)
+        for t in await turn_store.between(conn, user_id, session_id, covered, until)
+    )
     hashes = {
         t.turn_id: tombstone_hash(tenant_id, user_id, "note_of_turn", t.turn_id) for t in turns
     }
     dead = await fact_store.tombstoned(conn, user_hash(tenant_id, user_id), list(hashes.values()))
-    return [t for t in turns if hashes[t.turn_id] not in dead]
+    return _Basis(previous, turns, tuple(t for t in turns if hashes[t.turn_id] not in dead))
+
+
+async def _add(
+    conn: Connection, user_id: str, session_id: str, basis: _Basis, text: str, origin: Origin
+) -> bool:
+    """Store the version that follows `basis.previous`; False when somebody else has."""
+    previous, turns = basis.previous, basis.turns
+    times = [t.event_time for t in turns]
+    return await store.insert(
+        conn, user_id, session_id, previous.version if previous else 0, text,
+        (previous.covered_turns if previous else 0) + len(turns), turns[-1].sequence,
+        min([previous.from_time] if previous else times),
+        max([*times, previous.to_time] if previous else times), origin,
+    )  # fmt: skip
 
 
 def by_rules(previous: str, turns: Sequence[Turn]) -> str:

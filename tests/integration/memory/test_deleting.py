@@ -1,0 +1,107 @@
+"""What is deleted is in no summary afterwards, whoever was writing one; what is not stays."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from nianlun.memory.v1 import memory_pb2 as pb
+from tests.integration.memory.calls import Memory, rid
+from tests.integration.memory.test_writing import answer
+from tests.support import fake_llm as fake
+from tests.support.fake_llm import Call, FakeLlm
+
+CANARY = "xylocanary"
+
+
+def _summary_of_canary(call: Call) -> bool:
+    return "running summary" in call.text and CANARY in call.text
+
+
+def script(fake_llm: FakeLlm, delay_s: float) -> None:
+    """Notes and summaries tell of the canary exactly where they are given it."""
+    notes = [{"turns": [1], "note": f"The user decided on {CANARY}."}]
+    fake_llm.on(None, fake.text(answer()))
+    fake_llm.on(CANARY, fake.text(answer(notes=notes)))
+    fake_llm.on("running summary", fake.text("The user talks about software."))
+    fake_llm.on(_summary_of_canary, fake.text(f"They chose {CANARY}.", delay_s=delay_s))
+
+
+async def being_summarised(fake_llm: FakeLlm, calls: int = 1) -> None:
+    """Wait until the model has been asked for so many summaries of the canary."""
+    for _ in range(400):
+        if sum(map(_summary_of_canary, fake_llm.chats())) >= calls:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("no summary was asked for")
+
+
+async def summary(memory: Memory, user: str, session: str = "") -> str:
+    """The text of the newest version, "" where there is none."""
+    try:
+        found = await memory.stub.GetSummary(pb.GetSummaryRequest(user_id=user, session_id=session))
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.NOT_FOUND:
+            return ""
+        raise
+    text: str = found.summary.text
+    return text
+
+
+async def start_ending(memory: Memory, user: str, session: str = "s1") -> None:
+    """EndSession, without waiting for its job."""
+    await memory.stub.EndSession(
+        pb.EndSessionRequest(request_id=rid(), user_id=user, session_id=session)
+    )
+
+
+async def purge_facts(memory: Memory, user: str) -> None:
+    """RetractFact with purge, of every fact."""
+    for found in await memory.facts(user):
+        await memory.stub.RetractFact(
+            pb.RetractFactRequest(
+                request_id=rid(), user_id=user, fact_id=found.fact_id, purge=True
+            )
+        )  # fmt: skip
+
+
+async def test_d05_a_note_deleted_while_its_summary_is_written(
+    smart: Memory, fake_llm: FakeLlm
+) -> None:
+    script(fake_llm, 0.6)
+    await smart.say("u", f"I decided on {CANARY}")
+    await smart.say("u", "Let us talk about Rust")
+    await smart.settled()
+    await start_ending(smart, "u")
+    await being_summarised(fake_llm)
+    (note,) = await smart.episodes("u")
+    await smart.stub.DeleteEpisode(
+        pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=note.episode_id)
+    )
+    await smart.settled()
+    assert await summary(smart, "u", "s1") == "The user talks about software."
+    assert CANARY not in await summary(smart, "u")
+    assert CANARY not in (await smart.load("u", CANARY, session="s1")).rendered
+    # The call that came to nothing is counted all the same.
+    usage = await smart.stub.GetUsage(pb.GetUsageRequest())
+    assert [e.calls for e in usage.entries if e.layer == "summary"] == [2]
+
+
+async def test_d05_a_turn_deleted_while_a_later_version_is_written(
+    smart: Memory, fake_llm: FakeLlm
+) -> None:
+    script(fake_llm, 0.6)
+    said = await smart.say("u", f"I decided on {CANARY}")
+    await smart.end("u")
+    assert CANARY in await summary(smart, "u", "s1")
+    await smart.say("u", "Let us talk about Rust")
+    await smart.settled()
+    await start_ending(smart, "u")
+    await being_summarised(fake_llm, 2)
+    await smart.stub.DeleteTurn(
+        pb.DeleteTurnRequest(request_id=rid(), user_id="u", turn_id=said.turn_id)
+    )
+    await smart.settled()
+    assert await summary(smart, "u", "s1") == "The user talks about software."
+    assert CANARY not in await summary(smart, "u")
