@@ -51,7 +51,8 @@ class Eraser:
         turn_ids = await store.turns_of_session(conn, user_id, session_id)
         hashes = await self._turns(conn, tenant_id, user_id, turn_ids, removed)
         await store.session_rows(conn, user_id, session_id, removed)
-        await self._after(conn, tenant_id, user_id, removed, "")
+        await self._summaries(conn, tenant_id, user_id, [session_id], removed, ended=session_id)
+        await self._after(conn, tenant_id, user_id)
         subject = f"{user_id}\x1f{session_id}"
         return await self._receipt(conn, tenant_id, user_id, "session", subject, removed, hashes)
 
@@ -63,18 +64,22 @@ class Eraser:
             raise errors.not_found("turn", turn_id)
         removed = Removed()
         hashes = await self._turns(conn, tenant_id, user_id, [turn_id], removed)
-        removed.add("summaries", await store.summaries(conn, user_id, found[0].session_id))
-        await self._after(conn, tenant_id, user_id, removed, found[0].session_id)
+        await self._summaries(conn, tenant_id, user_id, [found[0].session_id], removed)
+        await self._after(conn, tenant_id, user_id)
         return await self._receipt(conn, tenant_id, user_id, "turn", turn_id, removed, hashes)
 
     async def fact(self, conn: Connection, tenant_id: str, user_id: str, fact: Fact) -> Receipt:
         """Every record of an attribute's value, and the notes and summaries of its turns."""
         removed = Removed()
-        turn_ids = await store.facts_like(conn, user_id, fact.attribute, fact.value_key, removed)
+        turn_ids, sessions = await store.facts_like(
+            conn, user_id, fact.attribute, fact.value_key, removed
+        )
         hashes = [fact_hash(tenant_id, user_id, fact.attribute, fact.value)]
-        hashes += await self._notes_of(conn, tenant_id, user_id, turn_ids, removed)
+        hashes += _turn_hashes(tenant_id, user_id, turn_ids)
+        ids = await store.episodes_of_turns(conn, user_id, turn_ids)
+        hashes += await self._notes(conn, tenant_id, user_id, ids, sessions, removed)
         await store.answers(conn, user_id, keep_appends=True)
-        await self._after(conn, tenant_id, user_id, removed, None)
+        await self._after(conn, tenant_id, user_id)
         return await self._receipt(conn, tenant_id, user_id, "fact", fact.fact_id, removed, hashes)
 
     async def episode(
@@ -82,15 +87,9 @@ class Eraser:
     ) -> Receipt:
         """One note; its turns give no note again, and summaries that held it are made anew."""
         removed = Removed()
-        rows = await store.episodes(conn, user_id, [episode_id], removed)
-        hashes = [
-            h for row in rows for h in note_hashes(tenant_id, user_id, row["note"], row["turns"])
-        ]
-        for session_id in sorted({row["session_id"] for row in rows}):
-            removed.add("summaries", await store.summaries(conn, user_id, session_id))
-            await self._again(conn, tenant_id, user_id, session_id)
+        hashes = await self._notes(conn, tenant_id, user_id, [episode_id], set(), removed)
         await store.answers(conn, user_id, keep_appends=True)
-        await self._after(conn, tenant_id, user_id, removed, None)
+        await self._after(conn, tenant_id, user_id)
         return await self._receipt(conn, tenant_id, user_id, "episode", episode_id, removed, hashes)
 
     async def reading(
@@ -101,7 +100,7 @@ class Eraser:
         if not await store.reading(conn, user_id, document_id, removed):
             raise errors.not_found("reading", document_id)
         await store.answers(conn, user_id, keep_appends=True)
-        await self._after(conn, tenant_id, user_id, removed, None)
+        await self._after(conn, tenant_id, user_id)
         subject = f"{user_id}\x1f{document_id}"
         return await self._receipt(conn, tenant_id, user_id, "reading", subject, removed, [])
 
@@ -115,7 +114,9 @@ class Eraser:
     ) -> list[str]:
         """Turns and what rests on them; returns hashes to bury."""
         hashes = _turn_hashes(tenant_id, user_id, turn_ids)
-        hashes += await self._notes_of(conn, tenant_id, user_id, turn_ids, removed, bury=False)
+        # Their notes need no tombstone of their own: what the other sources say may come back.
+        ids = await store.episodes_of_turns(conn, user_id, turn_ids)
+        await store.episodes(conn, user_id, ids, removed)
         await store.unlink_turns(conn, user_id, turn_ids, removed)
         for row in await store.orphan_facts(conn, user_id, turn_ids, removed):
             hashes.append(fact_hash(tenant_id, user_id, row["attribute"], row["value"]))
@@ -125,49 +126,46 @@ class Eraser:
         await store.answers(conn, user_id, keep_appends=True)
         return hashes
 
-    async def _notes_of(
+    async def _notes(
         self,
         conn: Connection,
         tenant_id: str,
         user_id: str,
-        turn_ids: Sequence[str],
+        episode_ids: Sequence[str],
+        sessions: set[str],
+        removed: Removed,
+    ) -> list[str]:
+        """Notes, and the summaries of `sessions` and of every session in which they were said;
+        returns hashes to bury."""
+        rows = await store.episodes(conn, user_id, episode_ids, removed)
+        told = sessions.union(*(row["sessions"] for row in rows))
+        if told:
+            await self._summaries(conn, tenant_id, user_id, sorted(told), removed)
+        return [
+            h for row in rows for h in note_hashes(tenant_id, user_id, row["note"], row["turns"])
+        ]
+
+    async def _summaries(
+        self,
+        conn: Connection,
+        tenant_id: str,
+        user_id: str,
+        session_ids: Sequence[str],
         removed: Removed,
         *,
-        bury: bool = True,
-    ) -> list[str]:
-        ids = await store.episodes_of_turns(conn, user_id, turn_ids)
-        rows = await store.episodes(conn, user_id, ids, removed)
-        hashes: list[str] = []
-        if bury:
-            hashes = [
-                h
-                for row in rows
-                for h in note_hashes(tenant_id, user_id, row["note"], row["turns"])
-            ]
-            hashes += _turn_hashes(tenant_id, user_id, turn_ids)
-            for session_id in sorted({row["session_id"] for row in rows}):
-                removed.add("summaries", await store.summaries(conn, user_id, session_id))
-                await self._again(conn, tenant_id, user_id, session_id)
-        return hashes
-
-    async def _again(self, conn: Connection, tenant_id: str, user_id: str, session_id: str) -> None:
-        """Queue a summary of what is left."""
-        await self.deps.enqueue_session(conn, "summary", tenant_id, user_id, session_id)
-
-    async def _after(
-        self,
-        conn: Connection,
-        tenant_id: str,
-        user_id: str,
-        removed: Removed,
-        summary_of: str | None,
+        ended: str | None = None,
     ) -> None:
-        """Void the caches; queue summaries anew where some were removed."""
+        """Summaries of sessions and of the user, which is made of them; those that there were are
+        queued to be made anew from what is left, but for that of a session that is gone."""
+        for session_id in await store.summaries(conn, user_id, session_ids, removed):
+            if session_id != ended:
+                await self.deps.enqueue_session(conn, "summary", tenant_id, user_id, session_id)
+
+    async def _after(self, conn: Connection, tenant_id: str, user_id: str) -> None:
+        """Void the caches."""
         # Readers of the new version may keep what they read; those of older ones must not.
         version = await turn_store.bump_index(conn, user_id)
         self.deps.cache.drop(tenant_id, user_id, version - 1)
-        if summary_of is not None and removed.ids.get("summaries"):
-            await self._again(conn, tenant_id, user_id, summary_of)
 
     async def _receipt(
         self,

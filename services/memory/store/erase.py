@@ -88,8 +88,7 @@ async def turns_of_session(conn: Connection, user_id: str, session_id: str) -> l
 
 
 async def session_rows(conn: Connection, user_id: str, session_id: str, removed: Removed) -> None:
-    """The session itself, its summaries and its work."""
-    removed.add("summaries", await summaries(conn, user_id, session_id))
+    """The session itself and its work."""
     removed.add("sessions", await _ids(
         conn,
         "DELETE FROM memory.sessions WHERE user_id = %s AND session_id = %s"
@@ -99,14 +98,20 @@ async def session_rows(conn: Connection, user_id: str, session_id: str, removed:
     removed.add("jobs", await _JOBS.erase(conn, {"user_id": user_id, "session_id": session_id}))
 
 
-async def summaries(conn: Connection, user_id: str, session_id: str) -> list[str]:
-    """All versions of a session's summary, and those of the user, which are made of it."""
-    return await _ids(
-        conn,
-        "DELETE FROM memory.summaries WHERE user_id = %s AND session_id = ANY(%s)"
-        " RETURNING md5(session_id) || ':' || version AS id",
-        (user_id, ["", session_id]),
+async def summaries(
+    conn: Connection, user_id: str, session_ids: Sequence[str], removed: Removed
+) -> list[str]:
+    """All versions of these sessions' summaries, and those of the user, which are made of them;
+    returns whose there were ("": the user's)."""
+    cursor = await conn.execute(
+        "DELETE FROM memory.summaries WHERE tenant_id = current_setting('nianlun.tenant_id')"
+        " AND user_id = %s AND session_id = ANY(%s)"
+        " RETURNING session_id, md5(session_id) || ':' || version AS id",
+        (user_id, ["", *session_ids]),
     )
+    rows = await cursor.fetchall()
+    removed.add("summaries", [row["id"] for row in rows])
+    return sorted({row["session_id"] for row in rows})
 
 
 async def turns(conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed) -> None:
@@ -175,22 +180,24 @@ async def reopen(conn: Connection, user_id: str, attribute: str, valid_to: datet
 
 async def facts_like(
     conn: Connection, user_id: str, attribute: str, value_key: str, removed: Removed
-) -> list[str]:
-    """Every record of an attribute's value; returns the turns they rested on."""
-    turn_ids = await _ids(
-        conn,
+) -> tuple[list[str], set[str]]:
+    """Every record of an attribute's value; returns the turns they rested on, and the sessions of
+    those."""
+    cursor = await conn.execute(
         "DELETE FROM memory.fact_sources AS s USING memory.facts AS f WHERE f.user_id = %(user)s"
         " AND s.user_id = %(user)s AND s.fact_id = f.fact_id AND f.attribute = %(attribute)s"
-        " AND f.value_key = %(key)s RETURNING s.turn_id AS id",
+        " AND f.value_key = %(key)s RETURNING s.turn_id, s.session_id",
         {"user": user_id, "attribute": attribute, "key": value_key},
     )
+    rows = await cursor.fetchall()
+    turn_ids = sorted({str(row["turn_id"]) for row in rows})
     removed.add("facts", await _ids(
         conn,
         "DELETE FROM memory.facts WHERE user_id = %s AND attribute = %s AND value_key = %s"
         " RETURNING fact_id AS id",
         (user_id, attribute, value_key),
     ))  # fmt: skip
-    return turn_ids
+    return turn_ids, {row["session_id"] for row in rows}
 
 
 async def episodes_of_turns(conn: Connection, user_id: str, turn_ids: Sequence[str]) -> list[str]:
@@ -210,11 +217,15 @@ async def episodes_of_turns(conn: Connection, user_id: str, turn_ids: Sequence[s
 async def episodes(
     conn: Connection, user_id: str, episode_ids: Sequence[str], removed: Removed
 ) -> list[dict[str, Any]]:
-    """Notes with sources, lexical entries and vectors; returns (note, turn ids) of each."""
+    """Notes with sources, lexical entries and vectors; returns (note, turns, sessions) of each: it
+    was made from these turns, and said in these sessions."""
     cursor = await conn.execute(
-        "SELECT e.note, e.session_id, array(SELECT s.turn_id::text FROM memory.episode_sources AS s"
+        "SELECT e.note, array(SELECT s.turn_id::text FROM memory.episode_sources AS s"
         " WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
-        " AND s.episode_id = e.episode_id) AS turns"
+        " AND s.episode_id = e.episode_id) AS turns,"
+        " array(SELECT e.session_id UNION SELECT s.session_id FROM memory.episode_sources AS s"
+        " WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
+        " AND s.episode_id = e.episode_id) AS sessions"
         " FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id = ANY(%s::uuid[])",
         (user_id, list(episode_ids)),
     )

@@ -8,7 +8,7 @@ import grpc
 
 from nianlun.memory.v1 import memory_pb2 as pb
 from tests.integration.memory.calls import Memory, rid
-from tests.integration.memory.test_writing import answer
+from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
 from tests.support.fake_llm import Call, FakeLlm
 
@@ -17,6 +17,10 @@ CANARY = "xylocanary"
 
 def _summary_of_canary(call: Call) -> bool:
     return "running summary" in call.text and CANARY in call.text
+
+
+def _extraction_of_canary(call: Call) -> bool:
+    return "running summary" not in call.text and CANARY in call.text
 
 
 def script(fake_llm: FakeLlm, delay_s: float) -> None:
@@ -105,3 +109,63 @@ async def test_d05_a_turn_deleted_while_a_later_version_is_written(
     await smart.settled()
     assert await summary(smart, "u", "s1") == "The user talks about software."
     assert CANARY not in await summary(smart, "u")
+
+
+async def say_it_twice(memory: Memory, fake_llm: FakeLlm) -> None:
+    """One note, told in s1 and again in s2; both sessions and the user have summaries of it."""
+    script(fake_llm, 0.0)
+    for session in ("s1", "s2"):
+        await memory.say("u", f"I decided on {CANARY}", session=session)
+        await memory.end("u", session)
+        await memory.say("u", "Let us talk about Rust", session=session)
+        await memory.settled()
+        assert CANARY in await summary(memory, "u", session)
+    assert CANARY in await summary(memory, "u")
+
+
+async def test_d01_a_deleted_note_leaves_every_session_it_was_told_in(
+    smart: Memory, fake_llm: FakeLlm
+) -> None:
+    await say_it_twice(smart, fake_llm)
+    (note,) = await smart.episodes("u")
+    assert {s.session_id for s in note.sources} == {"s1", "s2"}
+    reply = await smart.stub.DeleteEpisode(
+        pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=note.episode_id)
+    )
+    assert reply.receipt.removed["summaries"] == 4
+    await smart.settled()
+    for session in ("s1", "s2", ""):
+        assert CANARY not in await summary(smart, "u", session)
+    # What else was said there is summed up anew.
+    assert await summary(smart, "u", "s2") == "The user talks about software."
+    assert "software" in await summary(smart, "u")
+
+
+async def test_d01_a_purged_fact_leaves_every_session_it_was_told_in(memory: Memory) -> None:
+    for session in ("s1", "s2"):
+        await memory.say("u", f"我喜欢喝{CANARY}", session=session)
+        await memory.say("u", "我在学木工", session=session)
+        await memory.end("u", session)
+    (drink,) = await memory.facts("u", attribute="likes")
+    await memory.stub.RetractFact(
+        pb.RetractFactRequest(request_id=rid(), user_id="u", fact_id=drink.fact_id, purge=True)
+    )
+    await memory.settled()
+    for session in ("s1", "s2", ""):
+        told = await summary(memory, "u", session)
+        assert CANARY not in told
+        assert "木工" in told
+
+
+async def test_d01_a_purged_fact_that_no_note_told_of(smart: Memory, fake_llm: FakeLlm) -> None:
+    script(fake_llm, 0.0)
+    quoted = fact(f"I love {CANARY}", value=CANARY)
+    fake_llm.on(_extraction_of_canary, fake.text(answer(quoted)))
+    await smart.say("u", f"I love {CANARY}")
+    await smart.end("u")
+    assert await smart.episodes("u") == []
+    assert CANARY in await summary(smart, "u", "s1")
+    await purge_facts(smart, "u")
+    await smart.settled()
+    assert await summary(smart, "u", "s1") == ""
+    assert CANARY not in (await smart.load("u", CANARY, session="s1")).rendered
