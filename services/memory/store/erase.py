@@ -148,19 +148,21 @@ async def orphan_facts(
     conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed
 ) -> list[dict[str, Any]]:
     """Facts that rested on these turns alone: removed, and returned (attribute, value,
-    valid_from)."""
-    removed.add("fact_sources", await _ids(
-        conn,
-        "DELETE FROM memory.fact_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
-        " RETURNING fact_id || ':' || turn_id AS id",
-        (user_id, list(turn_ids)),
-    ))  # fmt: skip
+    valid_from). One that never had a source rests on no turn."""
     cursor = await conn.execute(
-        "DELETE FROM memory.facts AS f WHERE f.user_id = %s AND f.origin <> 'caller' AND NOT EXISTS"
+        "DELETE FROM memory.fact_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        " RETURNING fact_id, fact_id || ':' || turn_id AS id",
+        (user_id, list(turn_ids)),
+    )
+    sources = await cursor.fetchall()
+    removed.add("fact_sources", [row["id"] for row in sources])
+    cursor = await conn.execute(
+        "DELETE FROM memory.facts AS f WHERE f.tenant_id = current_setting('nianlun.tenant_id')"
+        " AND f.user_id = %s AND f.fact_id = ANY(%s) AND f.origin <> 'caller' AND NOT EXISTS"
         " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = f.tenant_id"
         "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)"
         " RETURNING f.fact_id, f.attribute, f.value, f.valid_from, f.state, f.cardinality",
-        (user_id,),
+        (user_id, [row["fact_id"] for row in sources]),
     )
     rows = await cursor.fetchall()
     removed.add("facts", [str(row["fact_id"]) for row in rows])

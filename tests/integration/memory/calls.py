@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -123,3 +124,22 @@ class Memory:
             await getattr(self.stub, call)(request)
         assert caught.value.code() == code, caught.value
         return caught.value
+
+
+async def exported(memory: Memory, user: str) -> list[str]:
+    """All lines of an export."""
+    call = memory.stub.ExportUser(pb.ExportUserRequest(user_id=user))
+    return [line async for message in call for line in message.lines]
+
+
+async def imported(memory: Memory, user: str, lines: Sequence[str]) -> pb.ImportUserResponse:
+    """Import these lines for a user."""
+
+    async def stream() -> AsyncIterator[pb.ImportUserRequest]:
+        yield pb.ImportUserRequest(header=pb.ImportHeader(request_id=rid(), user_id=user))
+        for start in range(0, len(lines), 200):
+            part = pb.ImportLines(lines=lines[start : start + 200])
+            yield pb.ImportUserRequest(lines=part)
+
+    reply: pb.ImportUserResponse = await memory.stub.ImportUser(stream())
+    return reply

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import grpc
 
 from nianlun.memory.v1 import memory_pb2 as pb
-from tests.integration.memory.calls import Memory, rid
+from tests.integration.memory.calls import Memory, exported, imported, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
 from tests.support.fake_llm import Call, FakeLlm
@@ -169,3 +170,27 @@ async def test_d01_a_purged_fact_that_no_note_told_of(smart: Memory, fake_llm: F
     await smart.settled()
     assert await summary(smart, "u", "s1") == ""
     assert CANARY not in (await smart.load("u", CANARY, session="s1")).rendered
+
+
+async def test_a_fact_without_sources_outlives_the_deletion_of_other_turns(memory: Memory) -> None:
+    await memory.say("u", "我住在北京")
+    await memory.settled()
+    lines = [
+        line for line in await exported(memory, "u")
+        if json.loads(line)["type"] in ("header", "facts")
+    ]  # fmt: skip
+    await imported(memory, "v", lines)
+    receipts = [
+        await memory.say("v", text, session=session)
+        for text, session in (("我喜欢喝茶", "s1"), ("我喜欢爬山", "s2"))
+    ]
+    await memory.settled()
+    await memory.stub.DeleteTurn(
+        pb.DeleteTurnRequest(request_id=rid(), user_id="v", turn_id=receipts[0].turn_id)
+    )
+    assert {f.value for f in await memory.facts("v")} == {"北京", "爬山"}
+    reply = await memory.stub.EraseSession(
+        pb.EraseSessionRequest(request_id=rid(), user_id="v", session_id="s2")
+    )
+    assert reply.receipt.removed["facts"] == 1
+    assert [f.value for f in await memory.facts("v")] == ["北京"]

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from nianlun.memory.v1 import memory_pb2 as pb
-from tests.integration.memory.calls import Memory, rid
+from tests.integration.memory.calls import Memory, exported, imported, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
 from tests.support.db import Database, Tenant
@@ -274,24 +274,14 @@ async def test_export_and_import_round_trip_exactly(memory: Memory) -> None:
     lines = await exported(memory, "u")
     assert json.loads(lines[0])["type"] == "header"
 
-    async def stream(request_id: str):
-        yield pb.ImportUserRequest(header=pb.ImportHeader(request_id=request_id, user_id="v"))
-        yield pb.ImportUserRequest(lines=pb.ImportLines(lines=lines))
-
-    reply = await memory.stub.ImportUser(stream(rid()))
+    reply = await imported(memory, "v", lines)
     assert reply.stored["turns"] == 2
     assert reply.skipped == 0
-    again = await memory.stub.ImportUser(stream(rid()))
+    again = await imported(memory, "v", lines)
     assert not again.stored
     await memory.settled()
     assert await exported(memory, "v") == lines
     assert "giscus" in (await memory.load("v", "评论用的 giscus")).rendered
-
-
-async def exported(memory: Memory, user: str) -> list[str]:
-    """All lines of an export."""
-    call = memory.stub.ExportUser(pb.ExportUserRequest(user_id=user))
-    return [line async for message in call for line in message.lines]
 
 
 async def test_retention_goes_on_until_nothing_old_is_left(
