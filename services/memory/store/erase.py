@@ -303,9 +303,11 @@ _PURGES: Final[dict[str, LiteralString]] = {
     " WHERE event_time < %s ORDER BY user_id LIMIT 1000",
     "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s"
     " ORDER BY user_id LIMIT 1000",
-    "closed_facts": "DELETE FROM memory.facts WHERE fact_id IN (SELECT fact_id FROM memory.facts"
-    " WHERE state <> 'active' AND coalesce(recorded_to, closed_at) < %s LIMIT 1000)"
-    " RETURNING fact_id AS id",
+    # By the whole key: an import gives two users facts of the same id.
+    "closed_facts": "DELETE FROM memory.facts WHERE (tenant_id, user_id, fact_id) IN"
+    " (SELECT tenant_id, user_id, fact_id FROM memory.facts"
+    "  WHERE tenant_id = current_setting('nianlun.tenant_id') AND state <> 'active'"
+    "  AND coalesce(recorded_to, closed_at) < %s LIMIT 1000) RETURNING user_id, fact_id AS id",
     "readings": "SELECT user_id, document_id AS id FROM memory.readings"
     " WHERE read_time < %s ORDER BY user_id LIMIT 1000",
     "summary_versions": "DELETE FROM memory.summaries AS s WHERE create_time < %s AND EXISTS"
@@ -322,8 +324,11 @@ async def purge(conn: Connection, layer: str, before: datetime) -> int:
     if layer not in ("episodes", "turns", "readings"):
         if layer == "closed_facts" and rows:
             await conn.execute(
-                "DELETE FROM memory.fact_sources WHERE fact_id = ANY(%s::uuid[])",
-                ([str(row["id"]) for row in rows],),
+                "DELETE FROM memory.fact_sources AS s USING unnest(%s::text[], %s::uuid[])"
+                " AS gone (user_id, fact_id)"
+                " WHERE s.tenant_id = current_setting('nianlun.tenant_id')"
+                " AND s.user_id = gone.user_id AND s.fact_id = gone.fact_id",
+                ([row["user_id"] for row in rows], [row["id"] for row in rows]),
             )
         return len(rows)
     removed = Removed()

@@ -6,12 +6,16 @@ import asyncio
 import json
 
 import grpc
+import psycopg
+from google.protobuf.duration_pb2 import Duration
 
 from nianlun.memory.v1 import memory_pb2 as pb
 from tests.integration.memory.calls import Memory, exported, imported, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
+from tests.support.db import Database, Tenant
 from tests.support.fake_llm import Call, FakeLlm
+from tests.support.stack import Stack
 
 CANARY = "xylocanary"
 
@@ -194,3 +198,31 @@ async def test_a_fact_without_sources_outlives_the_deletion_of_other_turns(memor
     )
     assert reply.receipt.removed["facts"] == 1
     assert [f.value for f in await memory.facts("v")] == ["北京"]
+
+
+async def test_retention_of_a_fact_leaves_another_users_fact_of_the_same_id(
+    stack: Stack, database: Database, tenant: Tenant
+) -> None:
+    memory = Memory(stack.client(tenant).memory)
+    await memory.say("u", "我住在北京")
+    await memory.settled()
+    await imported(memory, "v", await exported(memory, "u"))
+    await memory.say("u", "我搬到上海了")
+    await memory.settled()
+    with psycopg.connect(database.owner_dsn, autocommit=True) as conn:
+        conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
+        conn.execute(
+            "UPDATE memory.facts SET closed_at = now() - interval '90 days'"
+            " WHERE tenant_id = %s AND state = 'superseded'",
+            (tenant.tenant_id,),
+        )
+    settings = pb.Settings(retention=pb.Retention(closed_facts=Duration(seconds=30 * 86_400)))
+    await memory.stub.UpdateSettings(pb.UpdateSettingsRequest(request_id=rid(), settings=settings))
+    for _ in range(400):
+        left = await memory.history("u", "city")
+        if len(left) == 1:
+            break
+        await asyncio.sleep(0.05)
+    assert [f.value for f in left] == ["上海"]
+    (kept,) = await memory.facts("v")
+    assert (kept.value, kept.source_count) == ("北京", 1)
