@@ -7,7 +7,7 @@ entries are not exported: they are made anew.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,18 +15,18 @@ import psycopg
 
 from services.common import errors
 from services.common.db import Connection
-from services.memory import safety
+from services.memory import records
 from services.memory.deps import Deps
-from services.memory.store import episodes as episode_store
+from services.memory.records import Record
 from services.memory.store import transfer as store
 from services.memory.store import turns as turn_store
-from services.search import TOK_VERSION, tokenize
+from services.search import TOK_VERSION
 
 TYPES: Final = tuple(store.TABLES)
-_HEADER: Final = {"format": "nianlun.memory.export", "version": 1}
-
-Record = tuple[int, str, dict[str, Any]]
-"""Line number, type, columns."""
+_FORMAT: Final = "nianlun.memory.export"
+_VERSION: Final = 1
+_INSERT_CHARACTERS: Final = 256 * 1024
+_SEARCHED: Final = {"turns": "turn", "episodes": "episode"}
 
 
 @dataclass
@@ -46,73 +46,70 @@ async def export(conn: Connection, user_id: str) -> list[str]:
     lines: list[str] = []
     for kind in TYPES:
         lines += [_line({"type": kind, **row}) for row in await store.rows(conn, kind, user_id)]
-    return [_line({"type": "header", **_HEADER}), *lines] if lines else []
+    header = {"type": "header", "format": _FORMAT, "version": _VERSION}
+    return [_line(header), *lines] if lines else []
 
 
 def parse(lines: Sequence[str]) -> list[Record]:
-    """Every line, checked as far as that needs no database. INVALID_ARGUMENT names the line."""
-    records: list[Record] = []
+    """Every line, checked and ready to be stored. INVALID_ARGUMENT names the line.
+
+    Takes seconds for a large import: run it in a thread, before the transaction.
+    """
+    found: list[Record] = []
     for number, line in enumerate(lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            raise errors.invalid_argument(f"lines[{number}]", "is not JSON") from None
-        kind = record.pop("type", None) if isinstance(record, dict) else None
-        if kind == "header":
-            if record != _HEADER:
-                raise errors.invalid_argument(f"lines[{number}]", "is of another format or version")
-            continue
-        if kind not in TYPES:
-            raise errors.invalid_argument(f"lines[{number}]", "has no known type")
-        records.append((number, kind, _checked(number, kind, record)))
-    return records
-
-
-def _checked(number: int, kind: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The record with personal data out; instructions as facts or notes are refused."""
-    if kind == "turns":
-        messages = record.get("messages")
-        if not isinstance(messages, list) or not all(
-            isinstance(m, dict) and isinstance(m.get("text"), str) and "role" in m for m in messages
-        ):
-            raise errors.invalid_argument(f"lines[{number}]", "has no messages")
-        redacted = [{**m, "text": safety.redact(m["text"]).text} for m in messages]
-        return {**record, "messages": redacted}
-    told = [record.get(name) for name in ("value", "statement", "note")]
-    if any(isinstance(text, str) and safety.is_injection(text) for text in told):
-        raise errors.invalid_argument(f"lines[{number}]", "holds an instruction to the system")
-    return record
+        one = records.parse(line, f"lines[{number}]")
+        if isinstance(one, Record):
+            found.append(one)
+        elif (one.format, one.version) != (_FORMAT, _VERSION):
+            raise errors.invalid_argument(f"lines[{number}]", "is of another format or version")
+    return found
 
 
 async def restore(
-    deps: Deps, conn: Connection, tenant_id: str, user_id: str, records: Sequence[Record]
+    deps: Deps, conn: Connection, tenant_id: str, user_id: str, found: Sequence[Record]
 ) -> Counts:
     """Insert what is not there yet, and queue what has to be made anew."""
-    columns = await store.columns(conn)
-    for number, kind, record in records:
-        if set(record) != columns[kind]:
-            raise errors.invalid_argument(f"lines[{number}]", "has unknown or missing fields")
     await turn_store.ensure_user(conn, user_id)
     counts = Counts()
     for kind in TYPES:
-        mine = [record for _, k, record in records if k == kind]
+        mine = [record.columns for record in found if record.kind == kind]
         try:
-            inserted = await store.insert(conn, kind, user_id, mine)
+            inserted = 0
+            for some in _portions(mine):
+                inserted += await store.insert(conn, kind, user_id, some)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             raise errors.invalid_argument("lines", f"hold values that do not fit {kind}") from error
         if inserted:
             counts.stored[kind] = inserted
         counts.skipped += len(mine) - inserted
-    await _renew(deps, conn, tenant_id, user_id)
+    await _renew(deps, conn, tenant_id, user_id, found)
     return counts
 
 
-async def _renew(deps: Deps, conn: Connection, tenant_id: str, user_id: str) -> None:
-    """Position, lexical entries, digestion of fresh turns, vectors."""
+def _portions(rows: Sequence[str]) -> Iterator[list[str]]:
+    """Rows by the statement: none so large that putting it together holds up other calls."""
+    some: list[str] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += len(row)
+        if size >= _INSERT_CHARACTERS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+async def _renew(
+    deps: Deps, conn: Connection, tenant_id: str, user_id: str, found: Sequence[Record]
+) -> None:
+    """Positions and sessions, lexical entries, digestion of fresh turns, vectors."""
     await turn_store.catch_up(conn, user_id)
-    for kind, item_id, text in await store.without_terms(conn, user_id):
-        terms = tokenize(text)
-        await episode_store.set_terms(conn, user_id, kind, item_id, TOK_VERSION, terms)
+    terms = {(_SEARCHED[r.kind], r.item_id): r.terms for r in found if r.kind in _SEARCHED}
+    lacking = [key for key in await store.without_terms(conn, user_id) if key in terms]
+    await store.put_terms(
+        conn, user_id, TOK_VERSION, [(kind, i, terms[kind, i]) for kind, i in lacking]
+    )
     await turn_store.bump_index(conn, user_id)
     for session_id in await store.fresh_sessions(conn, user_id):
         await deps.enqueue_session(conn, "digest", tenant_id, user_id, session_id)

@@ -10,7 +10,7 @@ import grpc.aio
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
-from services.memory import convert, transfer
+from services.memory import convert, threads, transfer
 from services.memory.domain import Receipt
 from services.memory.erase import Eraser, ended_job
 from services.memory.servicer import base
@@ -99,7 +99,7 @@ class LifecycleRpcs(base.Rpcs):
 
     async def _import(self, header: pb.ImportHeader, lines: list[str]) -> pb.ImportUserResponse:
         tenant_id, user_id = base.tenant(), base.user(header.user_id)
-        records = transfer.parse(lines)
+        records = await threads.by_size(sum(map(len, lines)), lambda: transfer.parse(lines))
 
         async def run(conn: Connection) -> pb.ImportUserResponse:
             counts = await transfer.restore(self.deps, conn, tenant_id, user_id, records)

@@ -37,27 +37,10 @@ async def rows(conn: Connection, kind: str, user_id: str) -> list[dict[str, Any]
     return [row["record"] for row in await cursor.fetchall()]
 
 
-async def columns(conn: Connection) -> dict[str, set[str]]:
-    """Exported columns of every table."""
-    cursor = await conn.execute(
-        "SELECT c.relname AS name, a.attname AS column FROM pg_attribute AS a"
-        " JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = 'memory' AND c.relname = ANY(%s) AND a.attnum > 0 AND NOT"
-        " a.attisdropped",
-        (list(TABLES),),
-    )
-    found: dict[str, set[str]] = {kind: set() for kind in TABLES}
-    for row in await cursor.fetchall():
-        if row["column"] not in _NOT_EXPORTED:
-            found[row["name"]].add(row["column"])
-    return found
-
-
-async def insert(
-    conn: Connection, kind: str, user_id: str, records: Sequence[dict[str, Any]]
-) -> int:
-    """Insert rows that are not there yet; returns how many. Wrong types raise psycopg errors."""
-    if not records:
+async def insert(conn: Connection, kind: str, user_id: str, rows: Sequence[str]) -> int:
+    """Insert rows (JSON objects of columns) that are not there yet; returns how many. Wrong types
+    raise psycopg errors."""
+    if not rows:
         return 0
     position = (
         sql.SQL(" || jsonb_build_object('position', nextval('memory.positions'))")
@@ -70,7 +53,7 @@ async def insert(
             " %s::jsonb{position})).*"
             " FROM jsonb_array_elements(%s::jsonb) AS r ON CONFLICT DO NOTHING"
         ).format(table=sql.Identifier("memory", kind), position=position),
-        (Jsonb(await _owner(conn, user_id, kind)), Jsonb(list(records))),
+        (Jsonb(await _owner(conn, user_id, kind)), f"[{','.join(rows)}]"),
     )
     return cursor.rowcount
 
@@ -82,21 +65,35 @@ async def _owner(conn: Connection, user_id: str, kind: str) -> dict[str, Any]:
     return {"tenant_id": row["tenant"], "user_id": user_id, **_DEFAULTS.get(kind, {})}
 
 
-async def without_terms(conn: Connection, user_id: str) -> list[tuple[str, str, str]]:
-    """(kind, id, text) of turns and notes that have no lexical entry."""
+async def without_terms(conn: Connection, user_id: str) -> list[tuple[str, str]]:
+    """(kind, id) of turns and notes that have no lexical entry."""
     cursor = await conn.execute(
-        "SELECT 'turn' AS kind, t.turn_id AS id, (SELECT string_agg(m ->> 'text', E'\\n')"
-        "  FROM jsonb_array_elements(t.messages) AS m) || E'\\n' || t.event_time::date AS text"
-        " FROM memory.turns AS t WHERE t.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM"
-        " memory.lexical AS l"
-        "  WHERE l.user_id = %(user)s AND l.kind = 'turn' AND l.item_id = t.turn_id)"
-        " UNION ALL SELECT 'episode', e.episode_id, e.note || E'\\n' || e.event_time::date"
-        " FROM memory.episodes AS e WHERE e.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM"
-        " memory.lexical AS l"
-        "  WHERE l.user_id = %(user)s AND l.kind = 'episode' AND l.item_id = e.episode_id)",
+        "SELECT 'turn' AS kind, t.turn_id AS id FROM memory.turns AS t WHERE t.tenant_id ="
+        " current_setting('nianlun.tenant_id') AND t.user_id = %(user)s AND NOT EXISTS (SELECT 1"
+        "  FROM memory.lexical AS l WHERE l.tenant_id = t.tenant_id AND l.user_id = t.user_id"
+        "  AND l.kind = 'turn' AND l.item_id = t.turn_id)"
+        " UNION ALL SELECT 'episode', e.episode_id FROM memory.episodes AS e WHERE e.tenant_id ="
+        " current_setting('nianlun.tenant_id') AND e.user_id = %(user)s AND NOT EXISTS (SELECT 1"
+        "  FROM memory.lexical AS l WHERE l.tenant_id = e.tenant_id AND l.user_id = e.user_id"
+        "  AND l.kind = 'episode' AND l.item_id = e.episode_id)",
         {"user": user_id},
     )
-    return [(r["kind"], str(r["id"]), r["text"] or "") for r in await cursor.fetchall()]
+    return [(r["kind"], str(r["id"])) for r in await cursor.fetchall()]
+
+
+async def put_terms(
+    conn: Connection,
+    user_id: str,
+    tok_version: str,
+    rows: Sequence[tuple[str, str, Sequence[str]]],
+) -> None:
+    """Lexical entries of items that have none: (kind, id, terms)."""
+    async with conn.cursor() as cursor:
+        await cursor.executemany(
+            "INSERT INTO memory.lexical (tenant_id, user_id, kind, item_id, tok_version, terms)"
+            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s)",
+            [(user_id, kind, i, tok_version, list(terms)) for kind, i, terms in rows],
+        )
 
 
 async def fresh_sessions(conn: Connection, user_id: str) -> list[str]:

@@ -283,11 +283,24 @@ async def bump_index(conn: Connection, user_id: str) -> int:
 
 
 async def catch_up(conn: Connection, user_id: str) -> None:
-    """The user's position is that of the newest turn at least; for turns that were imported."""
+    """The user's position is that of the newest turn at least, and every session counts its turns:
+    the next one takes the next number. For turns that were imported."""
     await conn.execute(
         "UPDATE memory.users SET position = greatest(position, coalesce((SELECT max(position)"
         " FROM memory.turns WHERE user_id = %(user)s), 0)) WHERE user_id = %(user)s",
         {"user": user_id},
+    )
+    await conn.execute(
+        "INSERT INTO memory.sessions AS s (tenant_id, user_id, session_id, turns, start_time,"
+        " last_time) SELECT t.tenant_id, t.user_id, t.session_id, max(t.sequence),"
+        " min(t.event_time), max(t.event_time) FROM memory.turns AS t"
+        " WHERE t.tenant_id = current_setting('nianlun.tenant_id') AND t.user_id = %s"
+        " GROUP BY t.tenant_id, t.user_id, t.session_id"
+        " ON CONFLICT (tenant_id, user_id, session_id) DO UPDATE SET"
+        "  turns = greatest(s.turns, excluded.turns),"
+        "  start_time = least(s.start_time, excluded.start_time),"
+        "  last_time = greatest(s.last_time, excluded.last_time)",
+        (user_id,),
     )
 
 
