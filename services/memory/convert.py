@@ -13,9 +13,10 @@ from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import validate
 from services.memory import domain, rendering
-from services.memory.load import Left, Loaded
+from services.memory.load import Loaded
 from services.memory.readings import ReadingHit
 from services.memory.recall import Ranked
+from services.memory.selection import Left
 from services.memory.store.turns import SessionRow
 from services.memory.store.usage import UsageRow
 from services.memory.tokens import position_token
@@ -71,6 +72,7 @@ _REASONS: Final = {
 }
 _DEGRADATIONS: Final = {
     "dense": common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED,
+    "cut": common_pb2.DEGRADATION_KIND_TRUNCATED,
     "pending": common_pb2.DEGRADATION_KIND_VECTORS_PENDING,
     "budget": common_pb2.DEGRADATION_KIND_BUDGET_STOPPED,
     "layer": common_pb2.DEGRADATION_KIND_MEMORY_LAYER_SKIPPED,
@@ -272,12 +274,19 @@ def degradation(kind: str, layer: str, message: str) -> common_pb2.Degradation:
     )
 
 
+def not_searched(beyond: int, layer: str) -> list[common_pb2.Degradation]:
+    """The degradation of a search that left out `beyond` older items; none for 0."""
+    if not beyond:
+        return []
+    return [degradation("cut", layer, f"{beyond} older items are not searched.")]
+
+
 def omission(value: Left) -> pb.Omission:
     """Items left out."""
     return pb.Omission(
         layer=_LAYERS[value.layer],
         reason=_REASONS[value.reason],
-        count=len(value.ids),
+        count=value.count,
         item_ids=value.ids[:_MAX_OMITTED],
     )
 

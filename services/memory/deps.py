@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -66,14 +66,18 @@ class Deps:
         vectors = await episode_store.vectors(conn, user_id, kind, model_id) if model_id else {}
         build: Callable[[], UserIndex]
         if kind == "episode":
-            notes = await episode_store.indexed(conn, user_id, limit)
-            build = partial(indexes.of_episodes, version, model_id, notes, vectors)
+            notes = await episode_store.indexed(conn, user_id, limit + 1)
+            build = partial(indexes.of_episodes, version, model_id, notes[:limit], vectors)
             size = len(notes)
         else:
-            turns = await turn_store.indexed(conn, user_id, limit)
-            build = partial(indexes.of_turns, version, model_id, turns, vectors)
+            turns = await turn_store.indexed(conn, user_id, limit + 1)
+            build = partial(indexes.of_turns, version, model_id, turns[:limit], vectors)
             size = len(turns)
+        beyond = 0
+        if size > limit:
+            beyond = await episode_store.count_indexed(conn, user_id, kind) - limit
         made = await asyncio.to_thread(build) if size > _BUILD_IN_THREAD else build()
+        made = replace(made, beyond=beyond)
         self.cache.put(tenant_id, user_id, kind, made)
         return made
 

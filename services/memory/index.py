@@ -26,7 +26,8 @@ class UserIndex:
     """What can be searched of one user and one kind (notes or turns).
 
     `vectors` (n, d) belong to `vector_ids`; both are empty when nothing has a vector of `model_id`.
-    `codecs`: of the items that have token vectors, in `items`.
+    `codecs`: of the items that have token vectors, in `items`. `beyond`: older ones that are not in
+    it.
     """
 
     version: tuple[int, ...]
@@ -39,6 +40,7 @@ class UserIndex:
     haystacks: Mapping[str, str]
     episodes: Mapping[str, Episode]
     turns: Mapping[str, Turn]
+    beyond: int = 0
 
     @property
     def pending(self) -> int:

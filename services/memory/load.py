@@ -12,13 +12,12 @@ from zoneinfo import ZoneInfo
 
 from services.common import deadlines, errors
 from services.common.db import Connection
-from services.memory import profile, recall, rendering, timex
+from services.memory import profile, recall, rendering, selection, timex
 from services.memory import readings as reading_rules
 from services.memory.deps import Deps
 from services.memory.domain import (
     Episode,
     Fact,
-    FactKind,
     Layer,
     Summary,
     TenantSettings,
@@ -28,12 +27,16 @@ from services.memory.extraction.text import language_of
 from services.memory.index import UserIndex
 from services.memory.readings import ReadingHit
 from services.memory.recall import Ranked
+from services.memory.selection import Left
+from services.memory.store import backlog as backlog_store
 from services.memory.store import facts as fact_store
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
+from services.memory.store.backlog import Backlog
 from services.memory.vectors import Question
 from services.search.bm25 import RamIndex
+from services.search.tok import query_terms
 
 _POLL_S = 0.02
 
@@ -53,15 +56,6 @@ class LoadQuery:
     max_episodes: int
     time_zone: str
     current_document_id: str
-
-
-@dataclass(frozen=True)
-class Left:
-    """Items left out of one layer for one reason."""
-
-    layer: Layer
-    reason: str
-    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -91,8 +85,10 @@ class _Snapshot:
     index_version: int = 0
     time_zone: str = "UTC"
     facts: list[Fact] = field(default_factory=list)
+    valid_facts: int = 0
     summaries: dict[str, Summary] = field(default_factory=dict)
     fresh: list[tuple[Turn, list[str]]] = field(default_factory=list)
+    backlog: Backlog | None = None
     settings: TenantSettings = field(default_factory=TenantSettings)
     exhausted: list[str] = field(default_factory=list)
     index: UserIndex | None = None
@@ -135,6 +131,7 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
     async with deps.db.tenant(tenant_id) as conn:
         seen = await _snapshot(deps, conn, tenant_id, query, question)
         reading_hits = await _readings(conn, query, question)
+    cut = await _select(deps, tenant_id, query, seen, degradations)
     clock.step("read")
     if "extract" in seen.exhausted:
         degradations.append(("budget", "extract", "The extraction budget of today is used up."))
@@ -148,7 +145,7 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
     clock.step("render")
     return _result(
         query, seen, episodes, turns, reading_hits, rendered,
-        [*omissions, *_budget_left(rendered), *_switched_off(query)],
+        [*cut, *omissions, *_budget_left(rendered), *_switched_off(query)],
         max(confidence, 0.5 if matched else 0.0), degradations, clock,
     )  # fmt: skip
 
@@ -176,7 +173,9 @@ async def _snapshot(
         "sessions": [""] if query.exclude_session else ["", query.session_id],
         "as_of": query.as_of,
         "exclude": query.exclude_session,
-        "limit": deps.settings.fresh_turns,
+        # One more than is looked at tells whether there are more.
+        "limit": deps.settings.fresh_turns + 1,
+        "facts": selection.MOST_FACTS + 1,
     }
     async with conn.pipeline():
         # All six go by primary key whatever the values are: their plans need not be made anew.
@@ -196,13 +195,21 @@ async def _snapshot(
     seen.position, seen.index_version = row["position"], row["index_version"]
     seen.time_zone = row["time_zone"]
     if Layer.PROFILE in query.layers:
-        known = [profile.trusted(fact_store.fact_of(r)) for r in await facts.fetchall()]
-        seen.facts = by_relevance(known, query.query)
+        rows = await facts.fetchall()
+        seen.valid_facts = len(rows)
+        if len(rows) > selection.MOST_FACTS:
+            many = {**parameters, "facts": selection.READ_FACTS}
+            rows = await (await conn.execute(fact_store.CURRENT_SQL, many)).fetchall()
+            count = await (await conn.execute(fact_store.COUNT_SQL, parameters)).fetchone()
+            seen.valid_facts = count["n"] if count else len(rows)
+        seen.facts = [profile.trusted(fact_store.fact_of(r)) for r in rows]
     if Layer.SUMMARY in query.layers:
         found = [summary_store.summary_of(r) for r in await summaries.fetchall()]
         seen.summaries = {s.session_id: s for s in found}
     if Layer.FRESH_TURNS in query.layers:
         seen.fresh = [(turn_store.turn_of(r), r["terms"]) for r in await fresh.fetchall()]
+        if len(seen.fresh) > deps.settings.fresh_turns:
+            seen.backlog = await backlog_store.read(conn, parameters, query_terms(query.query))
     if Layer.EPISODES in query.layers and query.query.strip():
         seen.index = await deps.load_index(
             conn, tenant_id, query.user_id, "episode", (seen.index_version,), question
@@ -210,19 +217,30 @@ async def _snapshot(
     return seen
 
 
-def by_relevance(facts: Sequence[Fact], query: str) -> list[Fact]:
-    """Preferences first, then facts; within each what the question is about first, else by name.
-
-    A small budget then keeps what is asked for.
-    """
-    named = sorted(facts, key=lambda f: (f.attribute, f.valid_from, f.fact_id))
-    scores: dict[str, float] = {}
-    if query.strip() and len(named) > 1:
-        index = RamIndex.of_texts((f.fact_id, profile.searchable(f)) for f in named)
-        scores = dict(index.leg(query, len(named)).scores)
-    return sorted(
-        named, key=lambda f: (f.kind is not FactKind.PREFERENCE, -scores.get(f.fact_id, 0.0))
-    )
+async def _select(
+    deps: Deps,
+    tenant_id: str,
+    query: LoadQuery,
+    seen: _Snapshot,
+    degradations: list[tuple[str, str, str]],
+) -> list[Left]:
+    """Rank facts, and keep of facts and undigested turns as many as one answer looks at; returns
+    what that leaves out. Without a connection but for the turns of a backlog."""
+    seen.facts, left = await selection.facts(seen.facts, seen.valid_facts, query.query)
+    cut = [left]
+    if seen.backlog is not None:
+        limit = deps.settings.fresh_turns
+        ids, left = await selection.turns(seen.backlog, query.query, limit)
+        async with deps.db.tenant(tenant_id) as conn:
+            seen.fresh = await backlog_store.with_terms(conn, query.user_id, ids)
+        cut.append(left)
+    if seen.index is not None:
+        cut.append(Left(Layer.EPISODES, "top_k", more=seen.index.beyond))
+    cut = [left for left in cut if left.count]
+    for left in cut:
+        message = f"{left.count} items are beyond what one answer looks at."
+        degradations.append(("cut", left.layer.value, message))
+    return cut
 
 
 async def _readings(
@@ -315,7 +333,7 @@ def _budget_left(rendered: rendering.Rendered) -> list[Left]:
 
 def _switched_off(query: LoadQuery) -> list[Left]:
     return [
-        Left(layer, "off", ())
+        Left(layer, "off")
         for layer in Layer
         if layer not in query.layers and layer is not Layer.READINGS
     ]
@@ -343,7 +361,7 @@ def _result(
         turns=tuple(t for t in turns if t.turn_id in shown),
         readings=tuple(readings),
         rendered=rendered,
-        omissions=tuple(o for o in omissions if o.ids or o.reason == "off"),
+        omissions=tuple(o for o in omissions if o.count or o.reason == "off"),
         position=seen.position,
         confidence=confidence,
         degradations=tuple(degradations),

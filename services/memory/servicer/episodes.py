@@ -48,6 +48,7 @@ class EpisodeRpcs(base.Rpcs):
             degradations.append(
                 convert.degradation("pending", "episodes", f"{index.pending} notes have no vector.")
             )
+        degradations += convert.not_searched(index.beyond, "episodes")
         now = self.deps.now()
         found = recall.search(
             query, question, index, recall.notes_recipe(settings, top_k), scope, now,

@@ -113,6 +113,7 @@ class TurnRpcs(base.Rpcs):
             version = (state.position, state.index_version)
             settings = await usage_store.settings(conn)
             index = await self.deps.load_index(conn, tenant_id, user_id, "turn", version, question)
+        degradations += convert.not_searched(index.beyond, "turns")
         now = self.deps.now()
         found = recall.search(
             query, question, index, recall.turns_recipe(top_k), scope, now, "UTC", settings.gate

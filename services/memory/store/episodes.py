@@ -65,6 +65,17 @@ async def indexed(conn: Connection, user_id: str, limit: int) -> list[tuple[Epis
     return [(episode_of(row), row["terms"]) for row in await cursor.fetchall()]
 
 
+async def count_indexed(conn: Connection, user_id: str, kind: str) -> int:
+    """How many notes ("episode") or turns ("turn") could be searched."""
+    cursor = await conn.execute(
+        "SELECT count(*) AS n FROM memory.lexical WHERE tenant_id ="
+        " current_setting('nianlun.tenant_id') AND user_id = %s AND kind = %s",
+        (user_id, kind),
+    )
+    row = await cursor.fetchone()
+    return row["n"] if row else 0
+
+
 async def page(
     conn: Connection,
     user_id: str,

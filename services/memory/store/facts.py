@@ -71,12 +71,16 @@ def fact_of(row: dict[str, Any], max_sources: int = _MAX_SOURCES) -> Fact:
     )
 
 
-CURRENT_SQL = (
-    f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %(user)s"
+_CURRENT = (
+    " FROM memory.facts AS f WHERE f.user_id = %(user)s"
     " AND f.state IN ('active', 'superseded') AND f.valid_from <= %(as_of)s"
     " AND (f.valid_to IS NULL OR f.valid_to > %(as_of)s)"
-    " ORDER BY f.kind DESC, f.attribute, f.valid_from, f.fact_id LIMIT 400"
 )
+CURRENT_SQL = (
+    f"SELECT {_COLUMNS}{_SOURCES}{_CURRENT}"
+    " ORDER BY f.kind DESC, f.attribute, f.valid_from, f.fact_id LIMIT %(facts)s"
+)
+COUNT_SQL = f"SELECT count(*) AS n{_CURRENT}"
 
 
 async def listed(
