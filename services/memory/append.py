@@ -14,6 +14,7 @@ from services.memory.deps import Deps, lock_of, session_key
 from services.memory.domain import Message, Role
 from services.memory.safety.mineable import holds_memory_block
 from services.memory.store.turns import AppendReceipt, NewTurn
+from services.memory.threads import by_size
 from services.search import TOK_VERSION, tokenize
 
 _MAX_TERMS = 20_000
@@ -68,9 +69,19 @@ def terms_of(messages: Sequence[Message], event_time: datetime) -> list[str]:
     return tokenize(f"{text}\n{event_time:%Y-%m-%d}")[:_MAX_TERMS]
 
 
+async def ready(messages: Sequence[Message], event_time: datetime) -> tuple[Prepared, list[str]]:
+    """A turn as it will be stored, and its terms. A long one leaves the loop free meanwhile."""
+
+    def work() -> tuple[Prepared, list[str]]:
+        prepared = prepare(messages)
+        return prepared, terms_of(prepared.messages, event_time)
+
+    return await by_size(sum(len(m.text) for m in messages), work)
+
+
 async def append(deps: Deps, tenant_id: str, turn: Incoming) -> tuple[AppendReceipt, Prepared]:
     """Store a turn. REQUEST_ID_REUSED when the id came with other content."""
-    prepared = prepare(turn.messages)
+    prepared, terms = await ready(turn.messages, turn.event_time)
     new = NewTurn(
         rpc=turn.rpc,
         request_id=turn.request_id,
@@ -84,7 +95,7 @@ async def append(deps: Deps, tenant_id: str, turn: Incoming) -> tuple[AppendRece
         flags=prepared.flags,
         metadata=dict(turn.metadata),
         tok_version=TOK_VERSION,
-        terms=terms_of(prepared.messages, turn.event_time),
+        terms=terms,
         lock=lock_of(tenant_id, turn.user_id),
         dedupe=session_key(tenant_id, turn.user_id, turn.session_id),
     )

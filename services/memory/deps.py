@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,15 +17,27 @@ from services.memory.profile import user_hash
 from services.memory.settings import MemorySettings
 from services.memory.store import episodes as episode_store
 from services.memory.store import turns as turn_store
+from services.memory.threads import by_size
 from services.memory.vectors import Question
 
 SCHEMA = "memory"
-_BUILD_IN_THREAD = 400
 
 
 def utc_now() -> datetime:
     """The current instant."""
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """What an index is built from; `size` in terms, `beyond` as in the index."""
+
+    tenant_id: str
+    user_id: str
+    kind: str
+    build: Callable[[], UserIndex]
+    size: int
+    beyond: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class Deps:
     wake: Callable[[], None] = field(default=lambda: None)
     now: Callable[[], datetime] = field(default=utc_now)
 
-    async def load_index(
+    async def read_index(
         self,
         conn: Connection,
         tenant_id: str,
@@ -51,12 +62,12 @@ class Deps:
         kind: str,
         version: tuple[int, ...],
         question: Question | None,
-    ) -> UserIndex:
+    ) -> UserIndex | Unbuilt:
         """The index of a user's notes ("episode") or turns ("turn"), of exactly `version`, with
         vectors of the question's model; without a question with those it has.
 
-        `conn` is only used when the cache does not have it. Building a large one leaves the loop
-        free.
+        `conn` is only used when the cache does not have it; give what comes back to `built` when
+        the connection is free again.
         """
         model_id = question.model_id if question else ""
         cached = self.cache.get(tenant_id, user_id, kind, version, model_id)
@@ -68,17 +79,22 @@ class Deps:
         if kind == "episode":
             notes = await episode_store.indexed(conn, user_id, limit + 1)
             build = partial(indexes.of_episodes, version, model_id, notes[:limit], vectors)
-            size = len(notes)
+            sizes = [len(terms) for _, terms in notes]
         else:
             turns = await turn_store.indexed(conn, user_id, limit + 1)
             build = partial(indexes.of_turns, version, model_id, turns[:limit], vectors)
-            size = len(turns)
+            sizes = [len(terms) for _, terms in turns]
         beyond = 0
-        if size > limit:
+        if len(sizes) > limit:
             beyond = await episode_store.count_indexed(conn, user_id, kind) - limit
-        made = await asyncio.to_thread(build) if size > _BUILD_IN_THREAD else build()
-        made = replace(made, beyond=beyond)
-        self.cache.put(tenant_id, user_id, kind, made)
+        return Unbuilt(tenant_id, user_id, kind, build, sum(sizes), beyond)
+
+    async def built(self, found: UserIndex | Unbuilt) -> UserIndex:
+        """The index, and the cache has it. Building a large one leaves the loop free."""
+        if isinstance(found, UserIndex):
+            return found
+        made = replace(await by_size(found.size, found.build), beyond=found.beyond)
+        self.cache.put(found.tenant_id, found.user_id, found.kind, made)
         return made
 
     async def enqueue_session(

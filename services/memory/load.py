@@ -14,7 +14,7 @@ from services.common import deadlines, errors
 from services.common.db import Connection
 from services.memory import profile, recall, rendering, selection, timex
 from services.memory import readings as reading_rules
-from services.memory.deps import Deps
+from services.memory.deps import Deps, Unbuilt
 from services.memory.domain import (
     Episode,
     Fact,
@@ -25,7 +25,7 @@ from services.memory.domain import (
 )
 from services.memory.extraction.text import language_of
 from services.memory.index import UserIndex
-from services.memory.readings import ReadingHit
+from services.memory.readings import ReadingHit, Shelf
 from services.memory.recall import Ranked
 from services.memory.selection import Left
 from services.memory.store import backlog as backlog_store
@@ -34,6 +34,7 @@ from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
 from services.memory.store.backlog import Backlog
+from services.memory.threads import by_size
 from services.memory.vectors import Question
 from services.search.bm25 import RamIndex
 from services.search.tok import query_terms
@@ -89,8 +90,10 @@ class _Snapshot:
     summaries: dict[str, Summary] = field(default_factory=dict)
     fresh: list[tuple[Turn, list[str]]] = field(default_factory=list)
     backlog: Backlog | None = None
+    shelf: Shelf = field(default_factory=Shelf)
     settings: TenantSettings = field(default_factory=TenantSettings)
     exhausted: list[str] = field(default_factory=list)
+    unbuilt: UserIndex | Unbuilt | None = None
     index: UserIndex | None = None
 
 
@@ -130,16 +133,21 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
     clock.step("embed_query")
     async with deps.db.tenant(tenant_id) as conn:
         seen = await _snapshot(deps, conn, tenant_id, query, question)
-        reading_hits = await _readings(conn, query, question)
-    cut = await _select(deps, tenant_id, query, seen, degradations)
+        if Layer.READINGS in query.layers:
+            current = query.current_document_id
+            seen.shelf = await reading_rules.read(conn, query.user_id, question, current)
     clock.step("read")
+    # From here on nobody waits for this connection.
+    cut = await _select(deps, tenant_id, query, seen, degradations)
+    reading_hits = await reading_rules.similar(seen.shelf, query.query, question, 3)
     if "extract" in seen.exhausted:
         degradations.append(("budget", "extract", "The extraction budget of today is used up."))
     zone_name = query.time_zone or seen.time_zone
     episodes, omissions, confidence = _episodes(
         deps, query, seen, question, zone_name, degradations
     )
-    turns, matched = _fresh(query, seen)
+    size = len(query.query) + sum(len(terms) for _, terms in seen.fresh)
+    turns, matched = await by_size(size, lambda: _fresh(query, seen))
     clock.step("rank")
     rendered = _render(query, seen, episodes, turns, reading_hits, zone_name)
     clock.step("render")
@@ -211,7 +219,7 @@ async def _snapshot(
         if len(seen.fresh) > deps.settings.fresh_turns:
             seen.backlog = await backlog_store.read(conn, parameters, query_terms(query.query))
     if Layer.EPISODES in query.layers and query.query.strip():
-        seen.index = await deps.load_index(
+        seen.unbuilt = await deps.read_index(
             conn, tenant_id, query.user_id, "episode", (seen.index_version,), question
         )
     return seen
@@ -224,8 +232,8 @@ async def _select(
     seen: _Snapshot,
     degradations: list[tuple[str, str, str]],
 ) -> list[Left]:
-    """Rank facts, and keep of facts and undigested turns as many as one answer looks at; returns
-    what that leaves out. Without a connection but for the turns of a backlog."""
+    """Rank facts, and keep of facts and undigested turns as many as one answer looks at; build the
+    index. Returns what that leaves out. Without a connection but for the turns of a backlog."""
     seen.facts, left = await selection.facts(seen.facts, seen.valid_facts, query.query)
     cut = [left]
     if seen.backlog is not None:
@@ -234,23 +242,15 @@ async def _select(
         async with deps.db.tenant(tenant_id) as conn:
             seen.fresh = await backlog_store.with_terms(conn, query.user_id, ids)
         cut.append(left)
-    if seen.index is not None:
+    if seen.unbuilt is not None:
+        seen.index = await deps.built(seen.unbuilt)
         cut.append(Left(Layer.EPISODES, "top_k", more=seen.index.beyond))
+    cut.append(Left(Layer.READINGS, "top_k", more=seen.shelf.beyond))
     cut = [left for left in cut if left.count]
     for left in cut:
         message = f"{left.count} items are beyond what one answer looks at."
         degradations.append(("cut", left.layer.value, message))
     return cut
-
-
-async def _readings(
-    conn: Connection, query: LoadQuery, question: Question | None
-) -> list[ReadingHit]:
-    if Layer.READINGS not in query.layers:
-        return []
-    return await reading_rules.similar(
-        conn, query.user_id, query.query, question, query.current_document_id, 3
-    )
 
 
 def _episodes(

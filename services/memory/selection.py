@@ -20,7 +20,6 @@ MOST_FACTS: Final = 400
 READ_FACTS: Final = 5_000
 """Facts that are ranked where there are more than that."""
 _FACT_CHARACTERS: Final = 150
-_TERM_CHARACTERS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ class Left:
 async def facts(valid: Sequence[Fact], total: int, query: str) -> tuple[list[Fact], Left]:
     """Of the facts that were read (`total` are valid) those to look at, best first, and the
     others."""
-    ranked = await by_size(len(valid) * _FACT_CHARACTERS, lambda: by_relevance(valid, query))
+    size = len(query) + len(valid) * _FACT_CHARACTERS
+    ranked = await by_size(size, lambda: by_relevance(valid, query))
     beyond = tuple(f.fact_id for f in ranked[MOST_FACTS:])
     return ranked[:MOST_FACTS], Left(Layer.PROFILE, "top_k", beyond, total - len(valid))
 
@@ -67,7 +67,7 @@ async def turns(backlog: Backlog, query: str, limit: int) -> tuple[list[str], Le
     What shares words with the query takes up to half of the places, the newest take the rest; those
     that extraction gave up on come last, as they stay for good.
     """
-    size = sum(len(terms) for _, terms in backlog.matched) * _TERM_CHARACTERS
+    size = len(query) + sum(len(terms) for _, terms in backlog.matched)
     best = await by_size(size, lambda: _best(backlog, query, limit // 2))
     order = list(dict.fromkeys([*best, *backlog.waiting, *backlog.given_up]))
     beyond = tuple(order[limit:])

@@ -41,9 +41,10 @@ class EpisodeRpcs(base.Rpcs):
         async with self.deps.db.tenant(tenant_id) as conn:
             state = await turn_store.state(conn, user_id)
             settings = await usage_store.settings(conn)
-            index = await self.deps.load_index(
+            unbuilt = await self.deps.read_index(
                 conn, tenant_id, user_id, "episode", (state.index_version,), question
             )
+        index = await self.deps.built(unbuilt)
         if question is not None and index.pending:
             degradations.append(
                 convert.degradation("pending", "episodes", f"{index.pending} notes have no vector.")

@@ -81,8 +81,10 @@ class ReadingRpcs(base.Rpcs):
             text = await self._text_of(user_id, document_id)
         question, degradations = await self.query_vector(text, "readings")
         async with self.deps.db.tenant() as conn:
-            hits = await readings.similar(conn, user_id, text, question, document_id, top_k)
+            shelf = await readings.read(conn, user_id, question, document_id)
             earlier = await store.count_others(conn, user_id, document_id)
+        hits = await readings.similar(shelf, text, question, top_k)
+        degradations += convert.not_searched(shelf.beyond, "readings")
         return pb.FindSimilarReadingsResponse(
             hits=[convert.reading_hit(h) for h in hits],
             earlier_readings=earlier,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,17 +15,19 @@ from services.common.db import Connection
 from services.common.idempotency import fingerprint
 from services.memory import append, convert, load, recall
 from services.memory.append import Incoming
-from services.memory.domain import Layer, Message
+from services.memory.domain import Layer, Message, Turn
 from services.memory.erase import Eraser
 from services.memory.servicer import base
 from services.memory.store import turns as store
 from services.memory.store import usage as usage_store
+from services.memory.threads import by_size
 from services.memory.tokens import position_of, position_token
 from services.search.bm25 import RamIndex
 
 Context = grpc.aio.ServicerContext[object, object]
 _MAX_TEXT: Final = 32_000
 _MAX_TURN: Final = 128_000
+_MAX_JUDGED: Final = 16_000
 
 
 class TurnRpcs(base.Rpcs):
@@ -112,20 +115,24 @@ class TurnRpcs(base.Rpcs):
             state = await store.state(conn, user_id)
             version = (state.position, state.index_version)
             settings = await usage_store.settings(conn)
-            index = await self.deps.load_index(conn, tenant_id, user_id, "turn", version, question)
+            unbuilt = await self.deps.read_index(
+                conn, tenant_id, user_id, "turn", version, question
+            )
+        index = await self.deps.built(unbuilt)
         degradations += convert.not_searched(index.beyond, "turns")
         now = self.deps.now()
         found = recall.search(
             query, question, index, recall.turns_recipe(top_k), scope, now, "UTC", settings.gate
         )
+        ranked = (found.hits + found.below)[:top_k]
+        turns = [index.turns[r.item_id] for r in ranked]
+        size = len(query) + _judged(turns)
+        best = await by_size(size, lambda: [_best_message(query, t) for t in turns])
         hits = [
             pb.TurnHit(
-                turn=convert.turn(index.turns[r.item_id]),
-                message_index=_best_message(query, index.turns[r.item_id].messages),
-                score=r.score,
-                legs=convert.legs(r),
+                turn=convert.turn(turn), message_index=n, score=r.score, legs=convert.legs(r)
             )
-            for r in (found.hits + found.below)[:top_k]
+            for r, turn, n in zip(ranked, turns, best, strict=True)
         ]
         return pb.SearchTurnsResponse(
             hits=hits, confidence=found.confidence, degradations=degradations
@@ -265,7 +272,17 @@ def _time_cursor(page: validate.Page) -> tuple[datetime, str | int | float] | No
     return datetime.fromisoformat(str(moment)), other
 
 
-def _best_message(query: str, messages: tuple[Message, ...]) -> int:
-    index = RamIndex.of_texts((str(n), m.text) for n, m in enumerate(messages))
+def _judged(turns: Sequence[Turn]) -> int:
+    """Characters that `_best_message` looks at."""
+    return sum(min(len(t.text), _MAX_JUDGED) for t in turns if len(t.messages) > 1)
+
+
+def _best_message(query: str, turn: Turn) -> int:
+    """Index of the message that shares most with the query, by the beginning of each."""
+    if len(turn.messages) < 2:
+        return 0
+    whole = len(turn.text) <= _MAX_JUDGED
+    share = _MAX_JUDGED if whole else _MAX_JUDGED // len(turn.messages)
+    index = RamIndex.of_texts((str(n), m.text[:share]) for n, m in enumerate(turn.messages))
     ranked = index.leg(query, 1).ranked()
     return int(ranked[0]) if ranked else 0
