@@ -21,6 +21,7 @@ from services.memory.extraction.extractor import Extractor, GarbageAnswer, Outco
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
+from services.memory.tellable import tellable
 
 _CONTEXT_TURNS = 3
 _MAX_CHARACTERS = 12_000
@@ -69,11 +70,12 @@ class Digester:
             if not turns:
                 return [], [], False
             first = turns[0].sequence
-            earlier = await turn_store.between(
+            before = await turn_store.between(
                 conn, user_id, session_id, first - 1 - _CONTEXT_TURNS, first - 1
             )
+            earlier = await tellable(conn, tenant_id, user_id, before)
             stopped = self.llm is not None and "extract" in await usage_store.exhausted_layers(conn)
-        return _fit(turns), earlier, stopped
+        return _fit(turns), list(earlier), stopped
 
     async def _digest(
         self,
@@ -101,7 +103,7 @@ class Digester:
                 counts["quarantined"] += 1
                 counts["turns"] += 1
             return
-        await self._commit(run, user_id, batch, outcome, stopped, counts)
+        await self._commit(run, user_id, batch, earlier, outcome, stopped, counts)
 
     async def _extract(
         self, run: JobRun, extractor: Extractor, batch: Sequence[Turn], earlier: Sequence[Turn]
@@ -142,11 +144,13 @@ class Digester:
         run: JobRun,
         user_id: str,
         batch: Sequence[Turn],
+        earlier: Sequence[Turn],
         outcome: Outcome,
         stopped: bool,
         counts: dict[str, int],
     ) -> None:
-        """Everything of a batch in one transaction."""
+        """Everything of a batch in one transaction; nothing, to be read again without it, when
+        something that was shown with it was deleted meanwhile."""
         tenant_id, session_id = run.tenant_id, batch[0].session_id
         ids = [t.turn_id for t in batch]
         async with self.deps.db.tenant(tenant_id) as conn:
@@ -162,6 +166,10 @@ class Digester:
             if not there:
                 return
             alive = await turn_store.lock_fresh(conn, user_id, ids)
+            shown = await turn_store.get(conn, user_id, [t.turn_id for t in earlier])
+            told = await tellable(conn, tenant_id, user_id, shown)
+            if len(alive) + len(told) < len(ids) + len(earlier):
+                return
             applied = await apply(conn, tenant_id, user_id, outcome.extraction, alive)
             await turn_store.mark_digested(conn, user_id, ids)
             await turn_store.bump_index(conn, user_id)

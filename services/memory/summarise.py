@@ -19,13 +19,12 @@ from services.memory.digest import costs
 from services.memory.domain import Origin, Role, Summary, Turn
 from services.memory.extraction import notes
 from services.memory.extraction.text import clip, sentences
-from services.memory.profile import tombstone_hash, user_hash
 from services.memory.prompts import summary as prompt
 from services.memory.safety.mineable import own_words
-from services.memory.store import facts as fact_store
 from services.memory.store import summaries as store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
+from services.memory.tellable import tellable
 
 MAX_CHARACTERS = 2_000
 _RULES_CHARACTERS = 900
@@ -144,10 +143,7 @@ async def refresh_user(conn: Connection, user_id: str) -> bool:
 async def _basis(
     conn: Connection, tenant_id: str, user_id: str, session_id: str, until: int = 2**62
 ) -> _Basis:
-    """What the next version of a session's summary is made from, of turns up to `until`.
-
-    Turns whose notes were deleted are not told of: what was deleted there must not come back here.
-    """
+    """What the next version of a session's summary is made from, of turns up to `until`."""
     previous = await store.latest(conn, user_id, session_id)
     covered = previous.covered_until if previous else 0
     # Equal means unchanged: nothing else of a turn is used here, nor stays as it is meanwhile.
@@ -155,11 +151,7 @@ async def _basis(
         replace(t, digested=False, attempts=0)
         for t in await turn_store.between(conn, user_id, session_id, covered, until)
     )
-    hashes = {
-        t.turn_id: tombstone_hash(tenant_id, user_id, "note_of_turn", t.turn_id) for t in turns
-    }
-    dead = await fact_store.tombstoned(conn, user_hash(tenant_id, user_id), list(hashes.values()))
-    return _Basis(previous, turns, tuple(t for t in turns if hashes[t.turn_id] not in dead))
+    return _Basis(previous, turns, await tellable(conn, tenant_id, user_id, turns))
 
 
 async def _add(

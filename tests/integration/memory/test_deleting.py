@@ -116,6 +116,50 @@ async def test_d05_a_turn_deleted_while_a_later_version_is_written(
     assert CANARY not in await summary(smart, "u")
 
 
+async def test_d03_what_was_shown_with_a_turn_is_deleted_while_it_is_digested(
+    smart: Memory, fake_llm: FakeLlm
+) -> None:
+    # The last turn is the second or the third of those that are read together.
+    notes = [{"turns": [n], "note": f"The user wants {CANARY} for comments."} for n in (2, 3)]
+    fake_llm.on(None, fake.text(answer()))
+    fake_llm.on("Good morning", fake.text(answer(), delay_s=0.4))
+    fake_llm.on(_extraction_of_canary, fake.text(answer(notes=notes), delay_s=0.6))
+    # While the model reads the first turn, the next two wait.
+    await smart.say("u", "Good morning, I am back")
+    said = await smart.say("u", f"I decided on {CANARY}")
+    await smart.say("u", "Let us use it for comments")
+    for _ in range(400):
+        if any(map(_extraction_of_canary, fake_llm.chats())):
+            break
+        await asyncio.sleep(0.02)
+    assert "for comments" in fake_llm.chats()[-1].text
+    await smart.stub.DeleteTurn(
+        pb.DeleteTurnRequest(request_id=rid(), user_id="u", turn_id=said.turn_id)
+    )
+    await smart.settled()
+    assert await smart.episodes("u") == []
+    # What is left was read again without it, and is digested.
+    assert "for comments" in fake_llm.chats()[-1].text
+    assert CANARY not in fake_llm.chats()[-1].text
+    position = await smart.stub.GetPosition(pb.GetPositionRequest(user_id="u"))
+    assert position.undigested_turns == 0
+
+
+async def test_d04_a_deleted_note_is_not_the_topic_of_the_next_one(memory: Memory) -> None:
+    await memory.say("u", f"{CANARY} 这个评论系统好用吗？")
+    await memory.settled()
+    (note,) = await memory.episodes("u")
+    assert CANARY in note.note
+    await memory.stub.DeleteEpisode(
+        pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=note.episode_id)
+    )
+    await memory.say("u", "那就用它做网站的评论吧")
+    await memory.settled()
+    (note,) = await memory.episodes("u")
+    assert "评论" in note.note
+    assert CANARY not in note.note
+
+
 async def say_it_twice(memory: Memory, fake_llm: FakeLlm) -> None:
     """One note, told in s1 and again in s2; both sessions and the user have summaries of it."""
     script(fake_llm, 0.0)
