@@ -22,6 +22,7 @@ from services.common.settings import LlmSettings
 from services.common.telemetry import Telemetry
 from services.orchestrator import pipeline
 from services.orchestrator.background import Background
+from services.orchestrator.endings import Endings
 from services.orchestrator.knowledge_client import GrpcKnowledge
 from services.orchestrator.memory_client import GrpcMemory
 from services.orchestrator.reasoner.loop import Limits, Reasoner
@@ -54,6 +55,7 @@ class OrchestratorApp:
             service_key=settings.chassis.service_key,
             metrics=self._telemetry.metrics,
         )
+        self._endings = Endings(self._db, self._jobs, settings.compact_after)
         self._telemetry.metrics.watch_pool("orchestrator", self._db.pool_state)
         self._models = _models(self._telemetry, llm or settings.llm, settings.fallback_llm)
         self._log = logs.get(__name__)
@@ -98,10 +100,9 @@ class OrchestratorApp:
         rules = Rules(
             timeout_s=self._settings.run_timeout_s,
             lease_s=self._settings.lease_s,
-            compact_after=self._settings.compact_after,
             daily_tokens=self._settings.daily_tokens,
         )
-        runs = Runs(self._db, self._jobs, steps, rules)
+        runs = Runs(self._db, self._endings, steps, rules)
         defaults = Defaults(
             collection_id=self._settings.default_collection,
             top_k=self._settings.top_k,
@@ -143,6 +144,7 @@ class OrchestratorApp:
         self._stopping.set()
         if self._server is not None:
             await self._server.stop()
+        await self._endings.close()
         if self._worker is not None:
             await asyncio.gather(self._worker, return_exceptions=True)
         for channel in self._channels:

@@ -14,12 +14,12 @@ from services.common.errors import DomainError
 from services.common.idempotency import derived
 from services.common.jobs import JobRun, Jobs, Retry
 from services.orchestrator import budget, records, session_store, store, tokens
+from services.orchestrator.endings import COMPACT_JOB, PURGE_JOB, SAVE_JOB
 from services.orchestrator.language import detect
 from services.orchestrator.ports import Memory
 from services.orchestrator.prompts import compaction
 from services.orchestrator.reasoner.loop import Reasoned, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
-from services.orchestrator.runs import COMPACT_JOB, PURGE_JOB, SAVE_JOB
 from services.orchestrator.sentences import split
 
 FEEDBACK_JOB = "apply_feedback"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -29,13 +30,26 @@ _STATES = {
 STATE_NAMES = {number: name for name, number in _STATES.items()}
 
 
-def response(turn: Turn) -> pb.ChatResponse:
+def completed(
+    turn: Turn,
+    state: str,
+    error: common_pb2.ItemError | None,
+    more: Sequence[common_pb2.Degradation] = (),
+) -> pb.Completed:
+    """The last event; `more` are degradations that nobody was told of yet."""
+    event = pb.Completed(state=_STATES[state], error=error)
+    if error is None:
+        event.response.CopyFrom(_response(turn, more))
+    return event
+
+
+def _response(turn: Turn, more: Sequence[common_pb2.Degradation]) -> pb.ChatResponse:
     """The answer and how it came about."""
     return pb.ChatResponse(
         run_id=turn.log.run_id,
         answer=turn.answer,
         intent=turn.intent,
-        degradations=turn.degradations,
+        degradations=[*turn.degradations, *more],
         steps=turn.steps,
         usage=turn.usage,
         prompt_tokens=turn.prompt.tokens if turn.prompt else None,
@@ -45,7 +59,11 @@ def response(turn: Turn) -> pb.ChatResponse:
     )
 
 
-def record(turn: Turn, error: common_pb2.ItemError | None) -> pb.Run:
+def record(
+    turn: Turn,
+    error: common_pb2.ItemError | None,
+    more: Sequence[common_pb2.Degradation] = (),
+) -> pb.Run:
     """The run without any text of the user, of memory or of documents."""
     cited = (
         {c.evidence_id: _place(c.evidence) for c in turn.answer.citations} if turn.answer else {}
@@ -55,7 +73,7 @@ def record(turn: Turn, error: common_pb2.ItemError | None) -> pb.Run:
         steps=turn.steps,
         usage=turn.usage,
         prompt_tokens=turn.prompt.tokens if turn.prompt else None,
-        degradations=turn.degradations,
+        degradations=[*turn.degradations, *more],
         model=turn.model,
         save_state=turn.save_state,
         cited=cited,
@@ -79,19 +97,17 @@ def shown(stored: StoredRun) -> pb.Run:
     return run
 
 
-def state_of(name: str) -> pb.RunState.ValueType:
-    """The contract's state of a stored one."""
-    return _STATES[name]
-
-
-def with_completed(turn: Turn, completed: pb.Completed) -> bytes:
-    """The events as they are stored: text pieces joined, `completed` last."""
+def with_completed(
+    turn: Turn, completed: pb.Completed, more: Sequence[common_pb2.Degradation] = ()
+) -> bytes:
+    """The events as they are stored: text pieces joined, notices of `more`, `completed` last."""
     found = joined(turn.log.events)
-    found.append(
-        pb.ChatEvent(
-            sequence=len(found) + 1, time=now(), run_id=turn.log.run_id, completed=completed
-        )
-    )
+    first, run_id, time = len(found) + 1, turn.log.run_id, now()
+    for place, item in enumerate(more, first):
+        notice = pb.Notice(degradation=item)
+        found.append(pb.ChatEvent(sequence=place, time=time, run_id=run_id, notice=notice))
+    place = first + len(more)
+    found.append(pb.ChatEvent(sequence=place, time=time, run_id=run_id, completed=completed))
     return pb.GetRunResponse(events=found).SerializeToString()
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import uuid
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
@@ -14,20 +13,17 @@ from services.common import context, errors, logs
 from services.common.db import Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
-from services.common.jobs import Jobs
 from services.common.status import item_of
 from services.orchestrator import budget, records, session_store, store
 from services.orchestrator.domain import History, TurnInput
+from services.orchestrator.endings import SUPERSEDED, End, Endings
 from services.orchestrator.events import EventLog
 from services.orchestrator.pipeline import Pipeline
 from services.orchestrator.steps.reason import RunFailedError
+from services.orchestrator.steps.save_memory import save_pending
 from services.orchestrator.turn import Turn
 
-SAVE_JOB = "save_turn"
-COMPACT_JOB = "compact_session"
-PURGE_JOB = "purge_runs"
 _POLL_S = 0.1
-_PURGE_DELAY_S = 3_600.0
 _LAST_WORD_S = 5.0
 
 
@@ -37,7 +33,6 @@ class Rules:
 
     timeout_s: float = 120.0
     lease_s: float = 30.0
-    compact_after: int = 40
     daily_tokens: int = 0
 
 
@@ -54,9 +49,9 @@ class _Claim:
 class Runs:
     """Starts, follows, replays and ends runs."""
 
-    def __init__(self, db: Database, jobs: Jobs, pipeline: Pipeline, rules: Rules) -> None:
+    def __init__(self, db: Database, endings: Endings, pipeline: Pipeline, rules: Rules) -> None:
         self._db = db
-        self._jobs = jobs
+        self._endings = endings
         self._pipeline = pipeline
         self._rules = rules
         self._log = logs.get(__name__)
@@ -183,76 +178,14 @@ class Runs:
     async def _end(
         self, turn: Turn, claim: _Claim, state: str, error: common_pb2.ItemError | None
     ) -> None:
-        completed = pb.Completed(state=records.state_of(state), error=error)
-        if error is None:
-            completed.response.CopyFrom(records.response(turn))
-        # The caller's deadline may be over; the end is written down nevertheless.
-        with context.bound(replace(context.current(), deadline=Deadline.after(_LAST_WORD_S))):
-            try:
-                await self._store_end(turn, claim, state, completed, error)
-            except DomainError as failure:
-                self._log.warning("run_not_stored", run_id=claim.run_id, reason=failure.reason)
-                if error is None:
-                    turn.degrade(
-                        common_pb2.DEGRADATION_KIND_SAVE_PENDING,
-                        "orchestrator",
-                        "the run could not be stored",
-                        reason=failure.reason,
-                    )
-                    completed.response.CopyFrom(records.response(turn))
-        turn.log.emit(completed)
-
-    async def _store_end(
-        self,
-        turn: Turn,
-        claim: _Claim,
-        state: str,
-        completed: pb.Completed,
-        error: common_pb2.ItemError | None,
-    ) -> None:
-        events = records.with_completed(turn, completed)
-        ending = store.Ending(
-            run_id=claim.run_id,
-            attempt=claim.attempt,
-            state=state,
-            record=records.record(turn, error).SerializeToString(),
-            response=None,
-            events=events,
-            prompt=records.prompt(turn),
-            pending=records.pending(turn) if state == "completed" else None,
-        )
-        asked = turn.input
-        async with self._db.tenant() as conn:
-            if not await store.end_run(conn, ending):
-                return
-            await budget.count(conn, turn.usage.prompt_tokens, turn.usage.completion_tokens)
-            if state != "completed":
-                return
-            if ending.pending is not None:
-                await self._jobs.enqueue(
-                    conn, SAVE_JOB, {"run_id": claim.run_id}, dedupe=claim.run_id
-                )
-            if asked.session_id:
-                lines = records.checkpoint_lines(turn)
-                opened = await session_store.append(
-                    conn, asked.user_id, asked.session_id, claim.run_id, lines
-                )
-                if opened > self._rules.compact_after:
-                    # A hash: queues, locks and their logs must not name users.
-                    name = f"{asked.user_id}\x1f{asked.session_id}"
-                    key = hashlib.sha256(name.encode()).hexdigest()[:32]
-                    await self._jobs.enqueue(
-                        conn,
-                        COMPACT_JOB,
-                        {"user_id": asked.user_id, "session_id": asked.session_id},
-                        lock=key,
-                        dedupe=key,
-                    )
-            if claim.run_id.endswith("00"):
-                # About one run in 256 looks after old ones; more often would only cost.
-                await self._jobs.enqueue(
-                    conn, PURGE_JOB, {}, dedupe="purge", delay_s=_PURGE_DELAY_S
-                )
+        """Store the end, then tell it: what is promised holds by then."""
+        promised = [save_pending(turn)] if error is None and turn.save_state == "pending" else []
+        why = await self._endings.store(_end_of(turn, claim, state, error, promised), _wait_s(turn))
+        if not why:
+            turn.report_all(promised)
+        elif error is None:
+            _degrade_not_stored(turn, why)
+        turn.log.emit(records.completed(turn, state, error))
 
     async def _keep_lease(self, claim: _Claim) -> None:
         while True:
@@ -265,3 +198,63 @@ class Runs:
                 continue
             if not held:
                 return
+
+
+def _wait_s(turn: Turn) -> float:
+    """How long the answer waits until its end is stored; without a caller as long as anybody's."""
+    left = turn.deadline.remaining()
+    return min(_LAST_WORD_S, left) if left > 0 else _LAST_WORD_S
+
+
+def _end_of(
+    turn: Turn,
+    claim: _Claim,
+    state: str,
+    error: common_pb2.ItemError | None,
+    promised: Sequence[common_pb2.Degradation],
+) -> End:
+    """The end as it will be once it is stored."""
+    completed = records.completed(turn, state, error, promised)
+    done = state == "completed"
+    return End(
+        ending=store.Ending(
+            run_id=claim.run_id,
+            attempt=claim.attempt,
+            state=state,
+            record=records.record(turn, error, promised).SerializeToString(),
+            response=None,
+            events=records.with_completed(turn, completed, promised),
+            prompt=records.prompt(turn),
+            pending=records.pending(turn) if done else None,
+        ),
+        user_id=turn.input.user_id,
+        session_id=turn.input.session_id,
+        lines=records.checkpoint_lines(turn) if done else (),
+        prompt_tokens=turn.usage.prompt_tokens,
+        completion_tokens=turn.usage.completion_tokens,
+    )
+
+
+def _degrade_not_stored(turn: Turn, why: str) -> None:
+    """Say what became of an answer whose end is not stored."""
+    zh = turn.input.language == "zh"
+    if why == SUPERSEDED:
+        message = (
+            "这次请求已由另一次尝试接手，或已被删除：本轮没有存档"
+            if zh
+            else "another attempt of this request, or an erasure, came first: not stored"
+        )
+    else:
+        message = (
+            "本轮还没有存档：请用同一个 request_id 再发一次"
+            if zh
+            else "the run is not stored yet: send it again with the same request_id"
+        )
+    turn.degrade(
+        common_pb2.DEGRADATION_KIND_RUN_NOT_STORED,
+        "orchestrator",
+        message,
+        reason=why,
+        # Without its row nothing will save later what memory did not take.
+        save_state="failed" if turn.save_state == "pending" else turn.save_state,
+    )

@@ -151,6 +151,18 @@ async def end_run(conn: Connection, ending: Ending) -> bool:
     return cursor.rowcount == 1
 
 
+async def ended_by(conn: Connection, run_id: str, attempt: str) -> bool:
+    """Whether this attempt has stored the run's end."""
+    cursor = await conn.execute(
+        f"""
+        SELECT 1 FROM orchestrator.runs
+        WHERE tenant_id = {_TENANT} AND run_id = %s AND attempt = %s AND state <> 'running'
+        """,
+        (run_id, attempt),
+    )
+    return await cursor.fetchone() is not None
+
+
 async def get_run(conn: Connection, run_id: str) -> StoredRun | None:
     """One run with its payloads."""
     cursor = await conn.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nianlun.common.v1 import common_pb2
@@ -46,6 +47,7 @@ class Turn:
     steps: list[pb.StepRecord] = field(default_factory=list)
     position: str = ""
     save_state: str = "off"
+    save_failure: str = ""
 
     def degrade(
         self, kind: common_pb2.DegradationKind.ValueType, source: str, message: str, **metadata: str
@@ -58,3 +60,8 @@ class Turn:
         if item not in self.degradations:
             self.degradations.append(item)
             self.log.emit(pb.Notice(degradation=item))
+
+    def report_all(self, items: Iterable[common_pb2.Degradation]) -> None:
+        """Report what a search of another service lacked."""
+        for item in items:
+            self.report(item)

@@ -90,6 +90,27 @@ class Database:
         dsn = self.owner_dsn if service is None else self.role_dsn(service)
         return psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
 
+    def leave(self) -> None:
+        """Refuse every connection and end those there are: to its clients the database is away,
+        while the server goes on for the others."""
+        self._allow_connections(False)
+
+    def come_back(self) -> None:
+        """Take connections again."""
+        self._allow_connections(True)
+
+    def _allow_connections(self, allowed: bool) -> None:
+        statement = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}").format(
+            sql.Identifier(self.name), sql.Literal(allowed)
+        )
+        with psycopg.connect(self.server.admin_dsn, autocommit=True) as conn:
+            conn.execute(statement)
+            if not allowed:
+                conn.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                    (self.name,),
+                )
+
 
 class Databases:
     """Clones the migrated template; drops its clones at the end."""

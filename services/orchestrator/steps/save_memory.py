@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.idempotency import derived
+from services.orchestrator.domain import degradation
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.ports import Memory, TurnToSave
 from services.orchestrator.turn import Turn
@@ -41,18 +42,23 @@ class SaveMemory:
         return Outcome()
 
     async def fallback(self, turn: Turn, failure: Failure) -> Outcome:
-        """A job will save it; what is already saved is not saved twice."""
-        turn.save_state = "pending"
-        zh = turn.input.language == "zh"
-        turn.degrade(
-            common_pb2.DEGRADATION_KIND_SAVE_PENDING,
-            "save_memory",
-            "本轮对话还没有存入记忆，后台会继续尝试"
-            if zh
-            else "the turn is not in memory yet; a job goes on trying",
-            reason=failure.reason,
-        )
+        """Leave it to the job that is queued together with the run's end; until then nothing is
+        promised. What is saved already is not saved twice.
+        """
+        turn.save_state, turn.save_failure = "pending", failure.reason
         return Outcome(status=pb.STEP_STATUS_FALLBACK, message=failure.message)
+
+
+def save_pending(turn: Turn) -> common_pb2.Degradation:
+    """That a job goes on trying to save the turn; true once the job is queued."""
+    return degradation(
+        common_pb2.DEGRADATION_KIND_SAVE_PENDING,
+        "save_memory",
+        "本轮对话还没有存入记忆，后台会继续尝试"
+        if turn.input.language == "zh"
+        else "the turn is not in memory yet; a job goes on trying",
+        reason=turn.save_failure,
+    )
 
 
 def to_save(turn: Turn) -> TurnToSave:

@@ -83,7 +83,7 @@ const TERMS = {
   dense_leg_skipped: ["未用向量", "no dense leg"], lexical_leg_skipped: ["未用关键词", "no lexical leg"], phrase_leg_skipped: ["未用短语", "no phrase leg"],
   rerank_skipped: ["未重排", "not reranked"], rerank_partial: ["部分重排", "partly reranked"], vectors_pending: ["向量未齐", "vectors pending"],
   retrieval_skipped: ["未检索", "no retrieval"], document_text_fallback: ["改用原文", "document text"], memory_skipped: ["未用记忆", "no memory"],
-  memory_layer_skipped: ["缺一层记忆", "a layer missing"], save_pending: ["待保存", "save pending"], no_llm: ["无模型", "no model"], recovered: ["已补救", "recovered"],
+  memory_layer_skipped: ["缺一层记忆", "a layer missing"], save_pending: ["待保存", "save pending"], run_not_stored: ["未存档", "not stored"], no_llm: ["无模型", "no model"], recovered: ["已补救", "recovered"],
   rules_extraction: ["规则提取", "by rules"], citation_dropped: ["引用已删", "citation dropped"], truncated: ["已截短", "cut"], budget_stopped: ["预算已尽", "budget used up"],
   model_unhealthy: ["模型异常", "model unhealthy"], fallback_model: ["备用模型", "fallback model"], verification_skipped: ["未核对", "not verified"],
 };
