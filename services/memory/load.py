@@ -140,6 +140,9 @@ async def load(deps: Deps, tenant_id: str, query: LoadQuery) -> Loaded:
     # From here on nobody waits for this connection.
     cut = await _select(deps, tenant_id, query, seen, degradations)
     reading_hits = await reading_rules.similar(seen.shelf, query.query, question, 3)
+    if seen.shelf.pending:
+        message = f"{seen.shelf.pending} readings have no vector yet."
+        degradations.append(("pending", "readings", message))
     if "extract" in seen.exhausted:
         degradations.append(("budget", "extract", "The extraction budget of today is used up."))
     zone_name = query.time_zone or seen.time_zone

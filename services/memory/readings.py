@@ -29,11 +29,13 @@ _WORDS_TOGETHER: Final = 200_000
 @dataclass(frozen=True)
 class Shelf:
     """What a user has read, latest first, as one transaction saw it: `vectors` by reading;
-    `beyond`: how many older ones are not looked at."""
+    `beyond`: how many older ones are not looked at; `pending`: how many have no vector that the
+    question could be compared with."""
 
     rows: Sequence[Reading] = ()
     vectors: Mapping[str, FloatArray] = field(default_factory=dict)
     beyond: int = 0
+    pending: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ async def read(
     if not rows or question is None:
         return Shelf(rows, {}, beyond)
     stored = await vector_store.vectors(conn, user_id, "reading", question.model_id)
-    return Shelf(rows, {i: v.vector for i, v in stored.items()}, beyond)
+    pending = sum(r.reading_id not in stored for r in rows)
+    return Shelf(rows, {i: v.vector for i, v in stored.items()}, beyond, pending)
 
 
 async def similar(

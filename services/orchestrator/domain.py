@@ -90,6 +90,14 @@ class MemoryNote:
 
 
 @dataclass(frozen=True)
+class Recalled:
+    """What was said earlier about one question, best first, and what its search lacked."""
+
+    notes: tuple[MemoryNote, ...] = ()
+    degradations: tuple[common_pb2.Degradation, ...] = ()
+
+
+@dataclass(frozen=True)
 class LoadedMemory:
     """What the memory service knows for one question. `rendered` is its text for
     a system prompt.
@@ -132,6 +140,7 @@ class Readings:
     similar: tuple[SimilarReading, ...] = ()
     earlier: int = 0
     known: bool = False
+    degradations: tuple[common_pb2.Degradation, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,6 +15,7 @@ from services.orchestrator.domain import (
     MemoryFact,
     MemoryNote,
     Readings,
+    Recalled,
     SimilarReading,
     TurnInput,
 )
@@ -53,7 +53,7 @@ class GrpcMemory:
         )
         return _loaded(await self._stub.LoadMemory(request), turn)
 
-    async def recall(self, user_id: str, query: str, top_k: int) -> Sequence[MemoryNote]:
+    async def recall(self, user_id: str, query: str, top_k: int) -> Recalled:
         """Notes first, then turns that no note covers yet."""
         episodes, turns = await asyncio.gather(
             self._stub.SearchEpisodes(
@@ -64,7 +64,11 @@ class GrpcMemory:
             ),
         )
         notes = [_episode_note(hit) for hit in episodes.hits]
-        return [*notes, *(_turn_note(hit.turn, hit.score) for hit in turns.hits)][: 2 * top_k]
+        notes += [_turn_note(hit.turn, hit.score) for hit in turns.hits]
+        return Recalled(
+            notes=tuple(notes[: 2 * top_k]),
+            degradations=(*episodes.degradations, *turns.degradations),
+        )
 
     async def save(self, turn: TurnToSave) -> str:
         """See Memory."""
@@ -102,7 +106,12 @@ class GrpcMemory:
             )
             for hit in response.hits
         )
-        return Readings(similar=similar, earlier=response.earlier_readings, known=True)
+        return Readings(
+            similar=similar,
+            earlier=response.earlier_readings,
+            known=True,
+            degradations=tuple(response.degradations),
+        )
 
     async def record_reading(
         self, request_id: str, user_id: str, document_id: str, title: str, summary: str

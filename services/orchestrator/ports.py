@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -10,8 +9,8 @@ from typing import Protocol
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.domain import (
     LoadedMemory,
-    MemoryNote,
     Readings,
+    Recalled,
     Retrieved,
     TurnInput,
 )
@@ -72,7 +71,7 @@ class Memory(Protocol):
     ) -> LoadedMemory:
         """What is known for this message, rendered by trust."""
 
-    async def recall(self, user_id: str, query: str, top_k: int) -> Sequence[MemoryNote]:
+    async def recall(self, user_id: str, query: str, top_k: int) -> Recalled:
         """Notes and earlier messages about `query`, best first."""
 
     async def save(self, turn: TurnToSave) -> str:

@@ -80,6 +80,13 @@ class Rpcs:
         return moment or self.deps.now()
 
 
+def pending(layer: str, count: int) -> list[common_pb2.Degradation]:
+    """That items of a layer could be found by words only; nothing where all have vectors."""
+    if not count:
+        return []
+    return [convert.degradation("pending", layer, f"{count} {layer} have no vector yet.")]
+
+
 def optional(message: Message, field: str) -> Timestamp | None:
     """A timestamp field, None when it is unset."""
     value: Timestamp = getattr(message, field)

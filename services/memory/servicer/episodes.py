@@ -45,10 +45,8 @@ class EpisodeRpcs(base.Rpcs):
                 conn, tenant_id, user_id, "episode", (state.index_version,), question
             )
         index = await self.deps.built(unbuilt)
-        if question is not None and index.pending:
-            degradations.append(
-                convert.degradation("pending", "episodes", f"{index.pending} notes have no vector.")
-            )
+        if question is not None:
+            degradations += base.pending("episodes", index.pending)
         degradations += convert.not_searched(index.beyond, "episodes")
         now = self.deps.now()
         found = recall.search(

@@ -85,6 +85,7 @@ class ReadingRpcs(base.Rpcs):
             earlier = await store.count_others(conn, user_id, document_id)
         hits = await readings.similar(shelf, text, question, top_k)
         degradations += convert.not_searched(shelf.beyond, "readings")
+        degradations += base.pending("readings", shelf.pending)
         return pb.FindSimilarReadingsResponse(
             hits=[convert.reading_hit(h) for h in hits],
             earlier_readings=earlier,

@@ -120,6 +120,8 @@ class TurnRpcs(base.Rpcs):
             )
         index = await self.deps.built(unbuilt)
         degradations += convert.not_searched(index.beyond, "turns")
+        if question is not None and self.deps.settings.embed_turns:
+            degradations += base.pending("turns", index.pending)
         now = self.deps.now()
         found = recall.search(
             query, question, index, recall.turns_recipe(top_k), scope, now, "UTC", settings.gate

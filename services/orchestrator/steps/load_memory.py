@@ -33,8 +33,7 @@ class LoadMemory:
         turn.memory = await self.memory.load(
             turn.input, self.budget_tokens, exclude_session=turn.history.stored
         )
-        for item in turn.memory.degradations:
-            turn.report(item)
+        turn.report_all(turn.memory.degradations)
         layers = Counter(item.layer for item in turn.memory.items)
         counts = {layer: str(count) for layer, count in sorted(layers.items())}
         return Outcome(counts={**counts, "tokens": str(turn.memory.tokens)})

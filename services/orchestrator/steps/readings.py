@@ -32,6 +32,7 @@ class FindReadings:
         if not text and not document_id:
             return skipped("没有可比较的内容" if zh else "nothing to compare")
         turn.readings = await self.memory.readings(asked.user_id, document_id, text)
+        turn.report_all(turn.readings.degradations)
         return Outcome(
             counts={
                 "similar": str(len(turn.readings.similar)),

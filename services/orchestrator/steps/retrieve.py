@@ -89,8 +89,7 @@ class Retrieve:
         turn.retrieved = await self.knowledge.search(
             turn.input, _query(turn), turn.input.top_k, gated=spec.gated
         )
-        for item in turn.retrieved.degradations:
-            turn.report(item)
+        turn.report_all(turn.retrieved.degradations)
         turn.evidence += turn.retrieved.evidence
         if len(turn.input.document_ids) == 1 and turn.retrieved.evidence:
             turn.title = turn.input.document_title or turn.retrieved.evidence[0].title
@@ -113,8 +112,7 @@ class Retrieve:
         turn.retrieved = await self.knowledge.search(
             asked, _OVERVIEW[asked.language], asked.top_k, gated=False
         )
-        for item in turn.retrieved.degradations:
-            turn.report(item)
+        turn.report_all(turn.retrieved.degradations)
         beginning = "".join(item.text for item in turn.evidence)
         turn.evidence += [e for e in turn.retrieved.evidence if e.text not in beginning]
 

@@ -91,6 +91,7 @@ class Verify:
                 reason=error.reason,
             )
             return "", 0.0
+        turn.report_all(found.degradations)
         return _best(claim, [("", item.text) for item in found.evidence])
 
 

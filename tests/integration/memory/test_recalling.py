@@ -10,7 +10,7 @@ import pytest
 from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.local.environment import free_ports
-from tests.integration.memory.calls import Memory
+from tests.integration.memory.calls import Memory, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
 from tests.support.db import Databases
@@ -161,3 +161,43 @@ async def test_w06_the_embedder_is_away_and_comes_back(databases: Databases) -> 
         await embedder_only.stop()
         await memory_only.stop()
     assert isinstance(note, pb.Episode)
+
+
+async def test_what_has_no_vector_yet_shows_in_every_search(databases: Databases) -> None:
+    database = databases.new()
+    stack = Stack(database, services=("embedder", "memory"), workers=False)
+    await stack.start()
+    tenant = database.tenant()
+    memory = Memory(stack.client(tenant).memory)
+    working = Stack(
+        database, services=(), targets={"embedder": stack.target("embedder")}, workers=True
+    )
+
+    async def lacking() -> list[tuple[int, str]]:
+        """(kind, layer) of what each search lacks."""
+        stub = memory.stub
+        query, layers = "评论系统", pb.Layers(readings=True)
+        replies = [
+            await stub.SearchTurns(pb.SearchTurnsRequest(user_id="u", query=query)),
+            await stub.FindSimilarReadings(pb.FindSimilarReadingsRequest(user_id="u", text=query)),
+            await memory.load("u", query, layers=layers),
+            await memory.recall("u", query),
+        ]
+        return [(d.kind, d.metadata["layer"]) for reply in replies for d in reply.degradations]
+
+    try:
+        await memory.say("u", "那就选 giscus 做评论系统", "好，定 giscus。")
+        await memory.stub.RecordReading(
+            pb.RecordReadingRequest(
+                request_id=rid(), user_id="u", document_id="d", title="评论系统", summary="giscus"
+            )
+        )
+        pending = common_pb2.DEGRADATION_KIND_VECTORS_PENDING
+        # There is no note yet.
+        assert await lacking() == [(pending, "turns"), (pending, "readings"), (pending, "readings")]
+        await working.start()
+        await memory.settled(60)
+        assert await lacking() == []
+    finally:
+        await working.stop()
+        await stack.stop()
