@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
-from services.common.unicode import mixed
 from services.orchestrator import sentences
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.intents import INTENTS
 from services.orchestrator.ports import Knowledge
 from services.orchestrator.turn import Turn
+from services.search.negation import negates
 from services.search.tok import tokenize
 
 _MARK = re.compile(r"\[E\d+\]")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?%?")
-_NEGATION = mixed(
-    r"不|没|无|未|非|\b(not|no|never|cannot|without|isn't|doesn't|don't)\b", re.IGNORECASE
-)
 _SUPPORTED = 0.55
 _MAX_SENTENCES = 24
 _PARALLEL = 4
@@ -44,12 +41,23 @@ class Verify:
             return skipped(
                 "结构化答案按 schema 校验" if zh else "structured answers are checked by schema"
             )
-        found = sentences.split(turn.answer.text)[:_MAX_SENTENCES]
+        found = sentences.split(turn.answer.text)
         gate = asyncio.Semaphore(_PARALLEL)
-        verdicts = await asyncio.gather(*(self._check(turn, one, gate) for one in found))
+        verdicts = await asyncio.gather(
+            *(self._check(turn, one, gate) for one in found[:_MAX_SENTENCES])
+        )
         turn.answer.support.extend(verdicts)
+        unchecked = len(found) - len(verdicts)
+        if unchecked:
+            _degrade_unchecked(turn, unchecked)
         unsupported = sum(not one.supported for one in verdicts)
-        return Outcome(counts={"sentences": str(len(verdicts)), "unsupported": str(unsupported)})
+        return Outcome(
+            counts={
+                "sentences": str(len(verdicts)),
+                "unsupported": str(unsupported),
+                "unchecked": str(unchecked),
+            }
+        )
 
     async def fallback(self, turn: Turn, failure: Failure) -> Outcome:
         """The answer stands unchecked, and says so."""
@@ -95,6 +103,18 @@ class Verify:
         return _best(claim, [("", item.text) for item in found.evidence])
 
 
+def _degrade_unchecked(turn: Turn, count: int) -> None:
+    zh = turn.input.language == "zh"
+    turn.degrade(
+        common_pb2.DEGRADATION_KIND_VERIFICATION_SKIPPED,
+        "verify",
+        f"答案较长：只核对了前 {_MAX_SENTENCES} 句，其余 {count} 句没有核对"
+        if zh
+        else f"a long answer: the first {_MAX_SENTENCES} sentences were checked, {count} were not",
+        unchecked=str(count),
+    )
+
+
 def _best(claim: str, passages: list[tuple[str, str]]) -> tuple[str, float]:
     scored = [(evidence_id, support(claim, text)) for evidence_id, text in passages]
     return max(scored, key=lambda pair: pair[1], default=("", 0.0))
@@ -110,5 +130,5 @@ def support(claim: str, passage: str) -> float:
     held = set(tokenize(passage))
     score = len(wanted & held) / len(wanted)
     missing_number = any(number not in passage for number in _NUMBER.findall(claim))
-    negated_alone = bool(_NEGATION.search(claim)) and not _NEGATION.search(passage)
+    negated_alone = negates(claim) and not negates(passage)
     return score * (0.5 if missing_number or negated_alone else 1.0)
