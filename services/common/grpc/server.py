@@ -129,6 +129,8 @@ class GrpcServer:
             await self._drain.close(self._settings.grace_s)
             # Callers of the last answers may be about to call again: let them be refused, too.
             await asyncio.sleep(min(_SETTLE_S, self._settings.drain_s))
+            # Who watches the health has seen NOT_SERVING, and would stay until the grace is over.
+            self._readiness.end_watches()
             spent = time.monotonic() - begun
             await self._server.stop(max(_LAST_GRACE_S, self._settings.grace_s - spent))
             self._server = None

@@ -24,7 +24,7 @@ from services.common.grpc.client import channel, service_call, stream
 from services.common.grpc.health import Readiness
 from services.common.settings import ChassisSettings
 from services.common.telemetry import Telemetry
-from tests.integration.common.conftest import Serve, ServerSettings
+from tests.integration.common.conftest import Serve, ServerSettings, until
 from tests.support import keys
 
 Code = grpc.StatusCode
@@ -576,25 +576,31 @@ async def test_what_an_answer_lacks_is_counted(serve: Serve, tenant):
 
 
 async def test_g06_calls_in_flight_finish_while_draining(serve: Serve, tenant):
+    begun, go = [], asyncio.Event()
+
     async def slow(request, ctx):
-        await asyncio.sleep(0.5)
+        begun.append(request)
+        await go.wait()
         return await _get_job(request, ctx)
 
-    settings = ServerSettings(chassis=ChassisSettings(drain_s=0.2, grace_s=5))
+    settings = ServerSettings(chassis=ChassisSettings(drain_s=0.2, grace_s=600))
     running = await serve(settings, GetJob=slow)
     stub, held = _stub(running), running.channel()
-    health = health_pb2_grpc.HealthStub(held)
-    await health.Check(health_pb2.HealthCheckRequest())
+    # A balancer that watches does not hold the shutdown until its grace is over.
+    states = aiter(health_pb2_grpc.HealthStub(held).Watch(health_pb2.HealthCheckRequest()))
+    assert (await anext(states)).status == health_pb2.HealthCheckResponse.SERVING
     in_flight = [
         asyncio.ensure_future(stub.GetJob(GET, metadata=tenant.metadata)) for _ in range(20)
     ]
-    await asyncio.sleep(0.1)
-    stopping = asyncio.create_task(running.server.stop())
-    await asyncio.sleep(0.05)
-    response = await health.Check(health_pb2.HealthCheckRequest())
-    assert response.status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert len(await asyncio.gather(*in_flight)) == 20
-    await stopping
+    async with asyncio.timeout(30):
+        await until(lambda: len(begun) == 20)
+        stopping = asyncio.create_task(running.server.stop())
+        assert (await anext(states)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert not any(call.done() for call in in_flight)
+        go.set()
+        assert len(await asyncio.gather(*in_flight)) == 20
+        await stopping
+        assert [state async for state in states] == []
 
 
 async def test_an_rpc_that_is_not_served_yet_is_unimplemented(serve: Serve, tenant):
