@@ -47,17 +47,12 @@ class Verify:
             *(self._check(turn, one, gate) for one in found[:_MAX_SENTENCES])
         )
         turn.answer.support.extend(verdicts)
-        unchecked = len(found) - len(verdicts)
-        if unchecked:
-            _degrade_unchecked(turn, unchecked)
         unsupported = sum(not one.supported for one in verdicts)
-        return Outcome(
-            counts={
-                "sentences": str(len(verdicts)),
-                "unsupported": str(unsupported),
-                "unchecked": str(unchecked),
-            }
-        )
+        counts = {"sentences": str(len(verdicts)), "unsupported": str(unsupported)}
+        if unchecked := len(found) - len(verdicts):
+            _degrade_unchecked(turn, unchecked)
+            counts["unchecked"] = str(unchecked)
+        return Outcome(counts=counts)
 
     async def fallback(self, turn: Turn, failure: Failure) -> Outcome:
         """The answer stands unchecked, and says so."""
