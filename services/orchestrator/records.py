@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -26,8 +26,12 @@ _STATES = {
     "completed": pb.RUN_STATE_COMPLETED,
     "failed": pb.RUN_STATE_FAILED,
     "cancelled": pb.RUN_STATE_CANCELLED,
+    "lost": pb.RUN_STATE_FAILED,
 }
-STATE_NAMES = {number: name for name, number in _STATES.items()}
+_LOST = common_pb2.ItemError(
+    reason=common_pb2.ERROR_REASON_INTERNAL,
+    message="the process that answered it ended; the same request_id starts it again",
+)
 
 
 def completed(
@@ -83,6 +87,11 @@ def record(
     )
 
 
+def names_of(states: Container[pb.RunState.ValueType]) -> list[str]:
+    """The names in the store of the contract's states."""
+    return [name for name, state in _STATES.items() if state in states]
+
+
 def shown(stored: StoredRun) -> pb.Run:
     """A stored run as the contract shows it."""
     run = pb.Run.FromString(stored.record) if stored.record else pb.Run()
@@ -92,6 +101,8 @@ def shown(stored: StoredRun) -> pb.Run:
     run.session_id = stored.session_id
     run.state = _STATES[stored.state]
     run.create_time.FromDatetime(stored.create_time)
+    if stored.state == "lost":
+        run.error.CopyFrom(_LOST)
     if stored.end_time is not None:
         run.end_time.FromDatetime(stored.end_time)
     return run

@@ -111,7 +111,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
                 conn,
                 user_id=user_id,
                 session_id=session_id,
-                states=[records.STATE_NAMES[state] for state in request.states],
+                states=records.names_of(request.states),
                 before=before,
                 limit=page.size + 1,
             )

@@ -11,6 +11,8 @@ from services.common.jobs.store import JobStore
 
 _JOBS = JobStore("orchestrator")
 _TENANT = "current_setting('nianlun.tenant_id')"
+# As it is shown: a run whose lease is over has lost its process.
+_STATE = "CASE WHEN state = 'running' AND lease_until < now() THEN 'lost' ELSE state END"
 # No id holds a control character, so that this one keeps the two parts of a subject apart.
 _SEPARATOR = "\x1f"
 
@@ -167,9 +169,8 @@ async def get_run(conn: Connection, run_id: str) -> StoredRun | None:
     """One run with its payloads."""
     cursor = await conn.execute(
         f"""
-        SELECT run_id, request_id, user_id, session_id, state, create_time, end_time, record,
-        events,
-               prompt, response
+        SELECT run_id, request_id, user_id, session_id, {_STATE} AS state, create_time, end_time,
+               record, events, prompt, response
         FROM orchestrator.runs WHERE tenant_id = {_TENANT} AND run_id = %s
         """,
         (run_id,),
@@ -192,13 +193,13 @@ async def list_runs(
     """
     cursor = await conn.execute(
         f"""
-        SELECT run_id, request_id, user_id, session_id, state, create_time, end_time, record,
-               NULL AS events, NULL AS prompt, NULL AS response
+        SELECT run_id, request_id, user_id, session_id, {_STATE} AS state, create_time, end_time,
+               record, NULL AS events, NULL AS prompt, NULL AS response
         FROM orchestrator.runs
         WHERE tenant_id = {_TENANT}
           AND (%(user)s = '' OR user_id = %(user)s)
           AND (%(session)s = '' OR session_id = %(session)s)
-          AND (cardinality(%(states)s::text[]) = 0 OR state = ANY (%(states)s::text[]))
+          AND (cardinality(%(states)s::text[]) = 0 OR {_STATE} = ANY (%(states)s::text[]))
           AND (%(time)s::timestamptz IS NULL OR (create_time, run_id) < (%(time)s, %(run)s::uuid))
         ORDER BY create_time DESC, run_id DESC LIMIT %(limit)s
         """,

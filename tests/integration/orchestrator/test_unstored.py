@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
+import grpc
 import pytest
 from pydantic import SecretStr
 
 from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2 as m
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
+from nianlun.orchestrator.v1 import orchestrator_pb2_grpc
 from services.common import context
 from services.common.context import CallContext, Caller
 from services.common.db import Database as Pool
@@ -24,6 +27,7 @@ from services.orchestrator.endings import SUPERSEDED, End, Endings
 from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import Call, FakeLlm
+from tests.support.processes import service_process
 from tests.support.requests import new_id
 from tests.support.stack import Client, Stack
 
@@ -97,6 +101,22 @@ def _leaves_when_asked(fake_llm: FakeLlm, database: Database, answer: str) -> No
     fake_llm.on(leave, llm.text(answer))
 
 
+async def _shown_as_failed(client: Client, run_id: str) -> None:
+    """From the end of its lease on a run that lost its process is no running one."""
+    asked = o.GetRunRequest(run_id=run_id)
+    async with asyncio.timeout(30):
+        while (  # noqa: ASYNC110 - time passes in the database
+            run := (await client.orchestrator.GetRun(asked)).run
+        ).state == o.RUN_STATE_RUNNING:
+            await asyncio.sleep(0.1)
+    assert run.state == o.RUN_STATE_FAILED
+    assert run.error.reason == common_pb2.ERROR_REASON_INTERNAL
+    assert not run.HasField("end_time")
+    for state, found in ((o.RUN_STATE_FAILED, [run_id]), (o.RUN_STATE_RUNNING, [])):
+        listed = await client.orchestrator.ListRuns(o.ListRunsRequest(states=[state]))
+        assert [one.run_id for one in listed.runs] == found
+
+
 async def _saved(client: Client, run_id: str) -> o.Run:
     """The run, as soon as its turn is in memory."""
     async with asyncio.timeout(30):
@@ -167,6 +187,7 @@ async def test_a_run_whose_process_ends_before_the_database_is_back_runs_again_w
     await second.start()
     try:
         client = second.client(tenant)
+        await _shown_as_failed(client, lost[0].run_id)
         again = await _events(client, "我养了一只叫年糕的猫。", one)
         assert again[-1].completed.response.answer.text == "记下了。"
         assert not again[-1].completed.response.replayed
@@ -177,6 +198,61 @@ async def test_a_run_whose_process_ends_before_the_database_is_back_runs_again_w
         assert [turn.messages[1].text for turn in turns] == ["记下了。"]
     finally:
         await second.stop()
+
+
+async def test_a_process_killed_in_the_middle_of_a_run_leaves_one_that_can_be_repeated(
+    behind: Stack, front: Stack, fake_llm: FakeLlm
+) -> None:
+    database, one = front.database, new_id()
+    tenant = database.tenant()
+    never = threading.Event()
+    fake_llm.on(None, llm.text("太晚", gate=never))
+    environment = fake_llm.environment | {
+        "NIANLUN_ORCHESTRATOR_LISTEN": "127.0.0.1:0",
+        "NIANLUN_ORCHESTRATOR_DATABASE_DSN": database.role_dsn("orchestrator"),
+        "NIANLUN_ORCHESTRATOR_MEMORY_TARGET": behind.target("memory"),
+        "NIANLUN_ORCHESTRATOR_RETRIEVER_TARGET": "127.0.0.1:9",
+        "NIANLUN_ORCHESTRATOR_LEASE_S": str(LEASE_S),
+    }
+    events: list[o.ChatEvent] = []
+    async with service_process("services.orchestrator", environment) as service:
+        await service.ready()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+            stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel)
+            stream = stub.StreamChat(
+                _request("我养了一只猫。", one), metadata=tenant.metadata, timeout=60
+            )
+
+            async def follow() -> None:
+                async for response in stream:
+                    events.append(response.event)
+                    if response.event.step_started.step == "reason":
+                        service.process.kill()
+
+            with pytest.raises(grpc.aio.AioRpcError) as broken:
+                await follow()
+    assert broken.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "completed" not in [event.WhichOneof("event") for event in events]
+    fake_llm.on(None, llm.text("记下了。"))
+    client = front.client(tenant)
+    await _shown_as_failed(client, events[0].run_id)
+    again = await _events(client, "我养了一只猫。", one)
+    assert again[-1].completed.response.answer.text == "记下了。"
+    assert again[0].run_id == events[0].run_id
+
+
+async def test_a_model_that_is_rate_limited_leaves_a_completed_run_that_says_so(
+    front: Stack, fake_llm: FakeLlm
+) -> None:
+    client = front.client()
+    fake_llm.on(None, llm.rate_limited(0.0))
+    events = await _events(client, "我养了一只叫年糕的猫。", new_id())
+    assert events[-1].completed.state == o.RUN_STATE_COMPLETED
+    assert events[-1].completed.response.answer.text
+    for kinds in _kinds(events):
+        assert kinds == [common_pb2.DEGRADATION_KIND_RECOVERED]
+    run = (await client.orchestrator.GetRun(o.GetRunRequest(run_id=events[0].run_id))).run
+    assert (run.state, run.save_state) == (o.RUN_STATE_COMPLETED, "saved")
 
 
 @pytest.fixture
