@@ -31,10 +31,9 @@ class VerifiedKey:
     scopes: frozenset[str]
     expire_time: datetime | None
 
-    @property
-    def expired(self) -> bool:
+    def expired(self, now: datetime) -> bool:
         """True once the key's expiry has passed."""
-        return self.expire_time is not None and self.expire_time <= datetime.now(UTC)
+        return self.expire_time is not None and self.expire_time <= now
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,10 @@ class _Cached:
     key: VerifiedKey | None
     at: float
     retry_at: float = 0.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 Lookup = Callable[[bytes], Awaitable[VerifiedKey | None]]
@@ -83,11 +86,13 @@ class KeyVerifier:
         cache_s: float = 30.0,
         outage_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = _now,
     ) -> None:
         self._lookup = database_lookup(lookup) if isinstance(lookup, Database) else lookup
         self._cache_s = cache_s
         self._outage_s = outage_s
         self._clock = clock
+        self._wall = wall
         self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
         self._asking: dict[bytes, asyncio.Future[VerifiedKey | None]] = {}
         self._log = logs.get(__name__)
@@ -101,7 +106,7 @@ class KeyVerifier:
         cached = self._cache.get(digest)
         if cached is not None and self._fresh(cached):
             self._cache.move_to_end(digest)
-            return _good(cached.key)
+            return self._good(cached.key)
         # Who is known need not wait long to be confirmed.
         patience = _PATIENCE_S if cached is not None and cached.key is not None else None
         try:
@@ -113,7 +118,7 @@ class KeyVerifier:
             if error.reason not in _OUTAGE:
                 raise
             found = self._remembered(digest, error)
-        return _good(found)
+        return self._good(found)
 
     def _fresh(self, cached: _Cached) -> bool:
         now = self._clock()
@@ -153,8 +158,7 @@ class KeyVerifier:
         self._log.warning("auth_from_memory", seconds_since_verified=round(now - cached.at, 1))
         return cached.key
 
-
-def _good(key: VerifiedKey | None) -> VerifiedKey:
-    if key is None or key.expired:
-        raise errors.unauthenticated("unknown, revoked or expired key")
-    return key
+    def _good(self, key: VerifiedKey | None) -> VerifiedKey:
+        if key is None or key.expired(self._wall()):
+            raise errors.unauthenticated("unknown, revoked or expired key")
+        return key

@@ -17,6 +17,7 @@ class _Directory:
         self.asked = 0
         self.away = False
         self.now = 1000.0
+        self.today = datetime(2024, 2, 29, 12, tzinfo=UTC)
 
     def add(self, expire_time: datetime | None = None) -> str:
         key = keys.generate()
@@ -31,7 +32,13 @@ class _Directory:
         return self.known.get(digest)
 
     def verifier(self) -> KeyVerifier:
-        return KeyVerifier(self.look_up, cache_s=30, outage_s=300, clock=lambda: self.now)
+        return KeyVerifier(
+            self.look_up,
+            cache_s=30,
+            outage_s=300,
+            clock=lambda: self.now,
+            wall=lambda: self.today,
+        )
 
 
 @pytest.fixture
@@ -79,11 +86,13 @@ async def test_malformed_keys_never_reach_the_database(directory: _Directory):
 
 
 async def test_a_cached_key_expires_on_time(directory: _Directory):
-    key = directory.add(datetime.now(UTC) + timedelta(seconds=0.05))
+    key = directory.add(directory.today + timedelta(seconds=5))
     verifier = directory.verifier()
+    directory.today += timedelta(seconds=4.9)
     await verifier.verify(key)
-    await asyncio.sleep(0.06)
+    directory.today += timedelta(seconds=0.1)
     await _unauthenticated(verifier, key)
+    assert directory.asked == 1
 
 
 async def test_a_known_key_survives_an_outage_for_five_minutes(directory: _Directory):

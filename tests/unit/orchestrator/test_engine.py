@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -30,9 +29,9 @@ async def _run(turn: Turn, *stages: list[Step]) -> None:
         await run_stages(stages, turn)
 
 
-async def _slow(turn: Turn) -> Outcome:
-    await asyncio.sleep(0.2)
-    return Outcome(counts={"n": "1"})
+async def _endless(turn: Turn) -> Outcome:
+    await asyncio.Event().wait()
+    return Outcome()
 
 
 async def _broken(turn: Turn) -> Outcome:
@@ -44,10 +43,15 @@ async def _instead(turn: Turn, failure: Failure) -> Outcome:
 
 
 async def test_events_surround_steps_and_stages_run_side_by_side() -> None:
-    turn = _turn()
-    begun = time.monotonic()
-    await _run(turn, [Step("a", LABELS, 1, _slow), Step("b", LABELS, 1, _slow)])
-    assert time.monotonic() - begun < 0.38
+    both = asyncio.Barrier(2)
+
+    async def meet(turn: Turn) -> Outcome:
+        await both.wait()
+        return Outcome()
+
+    turn = _turn(60.0)
+    # One after the other the first would wait for the second until its slice is over.
+    await _run(turn, [Step("a", LABELS, 30, meet), Step("b", LABELS, 30, meet)])
     kinds = [event.WhichOneof("event") for event in turn.log.events]
     assert kinds == ["step_started", "step_started", "step_finished", "step_finished"]
     assert [event.sequence for event in turn.log.events] == [1, 2, 3, 4]
@@ -56,7 +60,7 @@ async def test_events_surround_steps_and_stages_run_side_by_side() -> None:
 
 @pytest.mark.parametrize(
     ("run", "max_s", "reason"),
-    [(_broken, 1.0, "DEPENDENCY_UNAVAILABLE"), (_slow, 0.05, "DEADLINE_EXCEEDED")],
+    [(_broken, 1.0, "DEPENDENCY_UNAVAILABLE"), (_endless, 0.05, "DEADLINE_EXCEEDED")],
 )
 async def test_a_failing_or_late_step_falls_back(run: object, max_s: float, reason: str) -> None:
     turn = _turn()

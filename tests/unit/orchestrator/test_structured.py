@@ -116,11 +116,14 @@ async def test_a_schema_that_takes_for_ever_is_bounded_and_blocks_nobody(
             waits.append(time.monotonic() - begun)
 
     watching = asyncio.create_task(others())
-    parsed = await asyncio.wait_for(structured.parse(value, schema), 20)
+    begun = time.monotonic()
+    parsed = await asyncio.wait_for(structured.parse(value, schema), 60)
+    took = time.monotonic() - begun
     watching.cancel()
     assert not parsed.ok
     assert "too long" in parsed.errors[0]
-    assert max(waits) < 1
+    # Where it blocks the loop, one wait is as long as all of it.
+    assert max(waits) < took / 2
 
 
 async def test_patterns_and_references_still_judge() -> None:

@@ -156,15 +156,19 @@ def test_broken_postings_are_refused() -> None:
 
 def test_an_index_is_built_once_under_concurrent_asks() -> None:
     cache = RamIndexCache(max_scopes=2)
+    at_once = threading.Barrier(16)
 
     def load() -> RamIndex:
         time.sleep(0.05)
         return RamIndex.of_texts([("a", "text")])
 
     got: list[RamIndex] = []
-    threads = [
-        threading.Thread(target=lambda: got.append(cache.get("scope", 1, load))) for _ in range(16)
-    ]
+
+    def ask() -> None:
+        at_once.wait()
+        got.append(cache.get("scope", 1, load))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
