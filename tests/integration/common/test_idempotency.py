@@ -9,7 +9,7 @@ from nianlun.memory.v1 import memory_pb2
 from services.common import errors, idempotency
 from services.common.db import Database
 from services.common.idempotency import replay_or_run
-from tests.integration.common.conftest import settings_of
+from tests.integration.common.conftest import settings_of, until
 
 Response = memory_pb2.CancelJobResponse
 
@@ -53,7 +53,7 @@ async def test_parallel_duplicates_run_once(chassis_db):
 async def test_when_the_first_fails_the_duplicate_does_the_work(memory_db: Database):
     runs: list[str] = []
     first = asyncio.create_task(_once(memory_db, "idem-3", _request("r"), runs, fail=True))
-    await asyncio.sleep(0.02)
+    await until(lambda: runs == ["r"])
     second = asyncio.create_task(_once(memory_db, "idem-3", _request("r"), runs))
     with pytest.raises(KeyError):
         await first

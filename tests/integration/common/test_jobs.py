@@ -297,13 +297,21 @@ async def test_a_job_joined_by_a_writer_starts_after_the_writer_has_committed(jo
             cursor = await conn.execute("SELECT count(*) AS n FROM memory.rings")
             seen.append((await cursor.fetchone())["n"])
 
+    async def marker(run: JobRun):
+        passed.set()
+
+    passed = asyncio.Event()
     jobs.register("k", handler)
+    jobs.register("marker", marker)
     job_id = await _enqueue(jobs_db, jobs, dedupe="s", delay_s=0.2)
+    # Due after it: once this one is done, the worker has come to the first one's turn, too.
+    await _enqueue(jobs_db, jobs, "marker", delay_s=0.6)
     async with _working(jobs):
         async with jobs_db.tenant(TENANT) as conn:
             assert await jobs.enqueue(conn, "k", {}, dedupe="s") == job_id
             await conn.execute("INSERT INTO memory.rings VALUES (%s, 'late')", (TENANT,))
-            await asyncio.sleep(0.6)
+            async with asyncio.timeout(30):
+                await passed.wait()
         await _ended(jobs, job_id)
     assert seen == [1]
 
@@ -419,7 +427,9 @@ async def test_a_zombie_writes_nothing_after_its_lease_is_gone(jobs_db: Database
     job_id = await _enqueue(jobs_db, jobs)
     async with _working(jobs):
         job = await _ended(jobs, job_id)
-        await asyncio.sleep(0.2)
+        # It looks only now and then whether another has taken over.
+        async with asyncio.timeout(30):
+            await until(lambda: lost != [])
     assert (job.state, job.attempts, dict(job.result)) == ("succeeded", 2, {"by": "2"})
     assert lost == [1]
 

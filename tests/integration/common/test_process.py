@@ -122,11 +122,12 @@ async def test_g06_sigterm_under_load_loses_no_acknowledged_write(chassis_db, tm
                     return
 
         writers = [asyncio.create_task(writer(name)) for name in range(16)]
-        await asyncio.sleep(1)
+        async with asyncio.timeout(60):
+            while len(acknowledged) < 200:  # noqa: ASYNC110 - the writers fill it
+                await asyncio.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         await asyncio.gather(*writers)
     assert await asyncio.to_thread(process.wait, 20) == 0
-    assert len(acknowledged) > 16
     # gRPC drops a call that arrives in the moment of the shutdown as CANCELLED; it never began.
     assert set(failed) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
     assert failed.count(grpc.StatusCode.UNAVAILABLE) >= 12
