@@ -27,7 +27,7 @@ class Reply:
 
     `pieces` are the deltas of a stream, joined where the call does not stream. `cut_after` closes
     the connection after so many deltas (0: right after the headers). `body` replaces the answer's
-    bytes. Delays are seconds.
+    bytes. Delays are seconds; `gate` holds the answer back until it is set.
     """
 
     pieces: tuple[str, ...] = ()
@@ -37,6 +37,7 @@ class Reply:
     headers: Headers = ()
     delay_s: float = 0.0
     piece_delay_s: float = 0.0
+    gate: threading.Event | None = None
     cut_after: int | None = None
     body: bytes | None = None
     usage: bool = True
@@ -252,6 +253,8 @@ class FakeLlm:
             return True
         reply = self._next_reply(call)
         await asyncio.sleep(reply.delay_s)
+        while reply.gate is not None and not reply.gate.is_set():  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.02)
         if reply.status != 200:
             error = {"message": reply.error, "type": "scripted", "code": reply.status}
             await _send(writer, reply.status, _dump({"error": error}), reply.headers)

@@ -67,12 +67,10 @@ async def test_e2_bad_items_fail_alone_and_order_and_length_are_kept(embedder: C
 
 async def test_e4_a_very_long_text_is_cut_and_flagged_or_refused(embedder: Caller) -> None:
     text = "很长的文字" * 40_000
-    began = time.monotonic()
     cut = await embedder.Embed(request(text, max_tokens=64), timeout=20)
     refused = await embedder.Embed(
         request(text, "short", max_tokens=64, truncate=pb.TRUNCATE_POLICY_NONE), timeout=20
     )
-    assert time.monotonic() - began < 20
     assert (cut.items[0].truncated, cut.items[0].token_count) == (True, 64)
     assert refused.items[0].error.reason == common_pb2.ERROR_REASON_TEXT_TOO_LONG
     assert len(refused.items[1].dense.values) == 384
@@ -200,14 +198,18 @@ async def test_health_answers_quickly_while_the_model_works(embedder: Caller) ->
     )
     await asyncio.sleep(0.05)
     times = []
+    begun = time.monotonic()
     while not load.done():
         began = time.monotonic()
         answer = await health.Check(health_pb2.HealthCheckRequest())
         times.append(time.monotonic() - began)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
         await asyncio.sleep(0.02)
+    took = time.monotonic() - begun
     await load
-    assert float(np.median(times)) < 0.25
+    # Were it to wait for the model, one answer would take about as long as all the work.
+    assert len(times) > 2
+    assert float(np.median(times)) < took / 4
 
 
 async def test_a_deadline_ends_the_call_and_its_work(embedder: Caller) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 import uuid
 from collections.abc import AsyncIterator
 
@@ -199,11 +200,12 @@ def dump_of(database: Database, needle: str) -> list[str]:
 
 
 async def test_d03_a_source_deleted_while_it_is_digested(smart: Memory, fake_llm: FakeLlm) -> None:
-    fake_llm.on(None, fake.text(answer(fact("jazz")), delay_s=0.6))
+    finish = threading.Event()
+    fake_llm.on(None, fake.text(answer(fact("jazz")), gate=finish))
     receipt = await smart.say("u", "I love jazz")
-    import asyncio
-
-    await asyncio.sleep(0.25)
+    async with asyncio.timeout(30):
+        while not fake_llm.chats():  # noqa: ASYNC110 - the worker calls it
+            await asyncio.sleep(0.02)
     await smart.stub.DeleteTurn(
         pb.DeleteTurnRequest(
             request_id=rid(),
@@ -211,6 +213,7 @@ async def test_d03_a_source_deleted_while_it_is_digested(smart: Memory, fake_llm
             turn_id=receipt.turn_id,
         )
     )
+    finish.set()
     await smart.settled()
     assert await smart.facts("u") == []
     assert await smart.episodes("u") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import psycopg
@@ -62,7 +63,9 @@ async def test_a_locked_user_delays_nobody_else(
         await conn.execute("SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,))
         await conn.execute("SELECT 1 FROM memory.users WHERE user_id = 'locked' FOR UPDATE")
         waiting = [asyncio.create_task(memory.say("locked", f"等着 {n}")) for n in range(callers)]
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(30):
+            while not await _held_up(conn):  # noqa: ASYNC110 - it happens in the service
+                await asyncio.sleep(0.02)
         # Would never end if they waited for the lock.
         async with asyncio.timeout(60):
             await asyncio.gather(*(memory.say(f"free{n}", "不等") for n in range(callers)))
@@ -70,3 +73,11 @@ async def test_a_locked_user_delays_nobody_else(
         await conn.rollback()
         replies = await asyncio.gather(*waiting)
     assert len({r.turn_id for r in replies}) == callers
+
+
+async def _held_up(conn: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether somebody waits for a lock of this connection."""
+    cursor = await conn.execute(
+        "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
+    return await cursor.fetchone() is not None

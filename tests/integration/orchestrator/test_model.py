@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -146,7 +145,6 @@ async def test_a4_a_hang_in_the_tool_loop_is_answered_from_what_was_found(
     fake_llm.on(_after_tools, llm.text("太晚", delay_s=60))
     late = 60.0 if synthesis_hangs else 0.0
     fake_llm.on(_synthesis, llm.text("是校准凸组合。[E1]", delay_s=late))
-    begun = time.monotonic()
     events = await _events(
         client,
         within_s=5.0,
@@ -154,7 +152,6 @@ async def test_a4_a_hang_in_the_tool_loop_is_answered_from_what_was_found(
         user_id="a4",
         scope=o.Scope(collection_id=collection),
     )
-    assert time.monotonic() - begun < 5.0
     tools = [one.tool_call for one in events if one.HasField("tool_call")]
     assert [one.state for one in tools] == [o.TOOL_CALL_STATE_STARTED, o.TOOL_CALL_STATE_DONE]
     completed = events[-1].completed

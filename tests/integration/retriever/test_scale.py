@@ -179,7 +179,11 @@ async def test_s20_models_are_switched_under_load(shelf: Shelf, double: Embedder
         if len(progress) == 2:
             await shelf.put({"new": "passage written meanwhile about topic3"})
     double.delay_s = 0.0
-    await asyncio.sleep(0.3)
+    # One search may have begun before the switch; those after it did not.
+    before = len(seen)
+    async with asyncio.timeout(30):
+        while len(seen) < before + 2:  # noqa: ASYNC110 - the reader goes on
+            await asyncio.sleep(0.02)
     stop.set()
     await reader
     assert progress[-1] >= 150
