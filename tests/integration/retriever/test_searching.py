@@ -178,16 +178,8 @@ async def test_s16_a_pasted_log_is_answered(shelf: Shelf) -> None:
         for n in range(300)
     )
     query = f"{log}\nERROR broker unreachable at shard 77"
-
-    async def asked(characters: int) -> tuple[float, pb.SearchResponse]:
-        """(milliseconds of the lexical leg, the answer) for the end of the log."""
-        found = await shelf.search(query[-characters:], legs=LEXICAL, rerank=_no_rerank())
-        return next(t.ms for t in found.timings if t.step == "lexical"), found
-
-    short_ms = min([(await asked(1_000))[0] for _ in range(3)])
-    long_ms, response = min([await asked(20_000) for _ in range(3)], key=lambda pair: pair[0])
-    # Twenty times the text takes less than twenty times as long.
-    assert long_ms < 20 * short_ms
+    response = await shelf.search(query[-20_000:], legs=LEXICAL, rerank=_no_rerank())
+    assert not response.degradations
     assert response.hits[0].document_id == "x"
 
 
