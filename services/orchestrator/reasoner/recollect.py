@@ -15,6 +15,7 @@ from services.orchestrator import sentences
 from services.orchestrator.domain import Language, LoadedMemory, MemoryFact, MemoryNote, TurnInput
 from services.orchestrator.reasoner.scoring import coverage
 from services.orchestrator.router import is_question, is_recall
+from services.search.simplified import simplify
 
 _QUOTE_CHARS = 160
 _LEAST_COVERAGE = 0.12
@@ -114,13 +115,13 @@ def _topics() -> tuple[_Topic, ...]:
 def wants_short(memory: LoadedMemory) -> bool:
     """Whether the user asked for short answers."""
     stated = [fact.value + fact.statement for fact in memory.facts if fact.preference]
-    return any(_SHORT.search(text) for text in stated)
+    return any(_SHORT.search(simplify(text)) for text in stated)
 
 
 def recollect(turn: TurnInput, memory: LoadedMemory) -> str:
     """What memory says to the message, empty where it says nothing."""
     lines = _about_user(turn, memory)
-    if not lines and _ABOUT_ME.search(turn.message):
+    if not lines and _ABOUT_ME.search(simplify(turn.message)):
         lines = _everything(turn, memory)
     if not lines:
         lines = _said(turn, memory)
@@ -130,7 +131,7 @@ def recollect(turn: TurnInput, memory: LoadedMemory) -> str:
 def _about_user(turn: TurnInput, memory: LoadedMemory) -> list[str]:
     lines: list[str] = []
     for topic in _topics():
-        if not topic.asked.search(turn.message):
+        if not topic.asked.search(simplify(turn.message)):
             continue
         facts = [fact for fact in memory.facts if fact.attribute in topic.attributes]
         if facts:
@@ -187,7 +188,7 @@ def _stated(topic: _Topic, notes: Sequence[MemoryNote], turn: TurnInput) -> list
     """The newest sentence in which the user stated it, for facts that are not extracted yet."""
     for note in notes:
         for sentence in sentences.split(note.text):
-            if topic.stated.search(sentence.text) and sentence.text[-1] not in "?？":
+            if topic.stated.search(simplify(sentence.text)) and sentence.text[-1] not in "?？":
                 return [_quoted(sentence.text, note.when, turn)]
     return []
 
@@ -202,7 +203,7 @@ def _said(turn: TurnInput, memory: LoadedMemory) -> list[str]:
     if chosen:
         # What a talk settled on is often said without naming its subject again.
         same_talk = [n for n in notes if n.session_id and n.session_id == chosen[0].session_id]
-        decided = [n for n in same_talk if _DECISION.search(n.text) and n not in chosen]
+        decided = [n for n in same_talk if _DECISION.search(simplify(n.text)) and n not in chosen]
         chosen += decided[: 3 - len(chosen)]
     else:
         lines = [f.statement for f in memory.facts]

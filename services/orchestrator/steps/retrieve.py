@@ -18,6 +18,7 @@ from services.orchestrator.intents import INTENTS
 from services.orchestrator.ports import DocumentText, Knowledge
 from services.orchestrator.turn import Turn
 from services.search.language import is_short_query
+from services.search.simplified import simplify
 
 _REFERS_BACK = mixed(
     r"[它其]|这个|那个|上面|前面|前者|后者|\b(it|its|this|that|they|them|those|these)\b",
@@ -180,7 +181,7 @@ def _query(turn: Turn) -> str:
     """
     message = turn.input.message
     previous = [line.text for line in turn.history.lines if line.role == "user"]
-    if previous and (is_short_query(message) or _REFERS_BACK.search(message)):
+    if previous and (is_short_query(message) or _REFERS_BACK.search(simplify(message))):
         return f"{previous[-1][:500]}\n{message}"
     return message
 

@@ -12,6 +12,7 @@ import pytest
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.domain import LoadedMemory, MemoryFact, MemoryNote, Readings, TurnInput
 from services.orchestrator.reasoner import extractive
+from services.orchestrator.reasoner.recollect import wants_short
 
 WHEN = datetime(2026, 5, 4, 8, 0, tzinfo=UTC)
 FACTS = (
@@ -83,6 +84,8 @@ def test_e8_what_was_that_scheme_called(notes: tuple[MemoryNote, ...]) -> None:
         ("我叫什么名字？", "zh", "你叫林晓雨"),
         ("What is my name?", "en", "Your name is 林晓雨"),
         ("我是做什么工作的？", "zh", "前端工程师"),
+        ("我叫什麼名字？", "zh", "你叫林晓雨"),
+        ("我是做什麼工作的？", "zh", "前端工程师"),
         ("你还记得我喜欢怎样的回答吗？", "zh", "简短"),
     ],
 )
@@ -102,6 +105,7 @@ def test_a1_before_anything_was_extracted(question: str) -> None:
         ("Tell me about myself.", "en", "Your name is 林晓雨"),
         ("你知道我的哪些情况？", "zh", "你叫林晓雨"),
         ("你对我有多少了解？", "zh", "你的职业是前端工程师"),
+        ("你對我有多少了解？", "zh", "你的职业是前端工程师"),
     ],
 )
 def test_what_is_known_of_me(question: str, language: str, expected: str) -> None:
@@ -164,6 +168,11 @@ def test_short_answers_where_the_user_asked_for_them() -> None:
     long = LoadedMemory(facts=FACTS)
     question = "后台任务 background job lease 融合 RRF workers？"
     assert len(_answer(question, long, DOCS).splitlines()) <= 2
+
+
+def test_short_answers_are_asked_for_in_traditional_characters_too() -> None:
+    wish = MemoryFact("f", "answer_length", "簡短", "用户的回答长短是簡短", True, "zh")
+    assert wants_short(LoadedMemory(facts=(wish,)))
 
 
 def test_nothing_is_an_answer_too() -> None:
