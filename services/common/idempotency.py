@@ -57,7 +57,7 @@ async def replay_or_run(
     inserted = await conn.execute(
         sql.SQL(
             "INSERT INTO {} (tenant_id, rpc, request_id, request_hash, subject)"
-            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s)"
+            " VALUES (%(tenant)s, %s, %s, %s, %s)"
             " ON CONFLICT (tenant_id, rpc, request_id) DO NOTHING"
         ).format(table),
         (rpc, request_id, digest, subject),
@@ -70,7 +70,7 @@ async def replay_or_run(
     response = await run()
     await conn.execute(
         sql.SQL(
-            "UPDATE {} SET response = %s WHERE tenant_id = current_setting('nianlun.tenant_id')"
+            "UPDATE {} SET response = %s WHERE tenant_id = %(tenant)s"
             " AND rpc = %s AND request_id = %s"
         ).format(table),
         (response.SerializeToString(), rpc, request_id),
@@ -88,7 +88,7 @@ async def stored_response(
     cursor = await conn.execute(
         sql.SQL(
             "SELECT request_hash, response FROM {}"
-            " WHERE tenant_id = current_setting('nianlun.tenant_id')"
+            " WHERE tenant_id = %(tenant)s"
             " AND rpc = %s AND request_id = %s"
         ).format(sql.Identifier(schema, "requests")),
         (request.DESCRIPTOR.full_name, str(getattr(request, "request_id"))),  # noqa: B009
@@ -105,9 +105,9 @@ async def purge(conn: Connection, schema: str, keep_hours: int = KEEP_HOURS) -> 
     """Remove the current tenant's answers older than ``keep_hours``, some at a time; how many."""
     cursor = await conn.execute(
         sql.SQL(
-            "DELETE FROM {table} WHERE tenant_id = current_setting('nianlun.tenant_id')"
+            "DELETE FROM {table} WHERE tenant_id = %(tenant)s"
             " AND (rpc, request_id) IN (SELECT rpc, request_id FROM {table}"
-            " WHERE tenant_id = current_setting('nianlun.tenant_id')"
+            " WHERE tenant_id = %(tenant)s"
             " AND create_time < now() - make_interval(hours => %s) ORDER BY create_time LIMIT %s)"
         ).format(table=sql.Identifier(schema, "requests")),
         (keep_hours, _PURGE_LIMIT),

@@ -174,6 +174,7 @@ class DatabaseSettings:
     statement_timeout_s: float = 30.0
     application_name: str = "nianlun"
     prepared_statements: bool = True
+    citus: bool = False
 
 
 class ServiceSettings(BaseSettings):
@@ -203,6 +204,10 @@ class ServiceSettings(BaseSettings):
     prepared_statements: bool = Field(
         default=True, description="Switch off behind pgbouncer in transaction mode."
     )
+    citus: bool = Field(
+        default=False,
+        description="The database is the coordinator of a Citus cluster.",
+    )
     chassis: ChassisSettings = Field(
         default_factory=ChassisSettings,
         description="Settings shared by all services (prefix NIANLUN_).",
@@ -218,6 +223,7 @@ class ServiceSettings(BaseSettings):
             statement_timeout_s=self.statement_timeout_s,
             application_name=application_name,
             prepared_statements=self.prepared_statements,
+            citus=self.citus,
         )
 
 

@@ -1,5 +1,6 @@
 """PostgreSQL for services: one pool, one transaction helper a kind of caller."""
 
-from services.common.db.database import Connection, Database
+from services.common.db.connection import TENANT, Connection
+from services.common.db.database import Database
 
-__all__ = ["Connection", "Database"]
+__all__ = ["TENANT", "Connection", "Database"]

@@ -1,7 +1,8 @@
 """The connection pool of one process, and the transactions it hands out.
 
 Tenant data is reachable only through ``Database.tenant``: it sets ``nianlun.tenant_id`` for the one
-transaction, which row-level security compares with every row. Driver failures leave this module as
+transaction, which row-level security compares with every row, and lets statements name the tenant
+(``%(tenant)s``). Driver failures leave this module as
 DomainErrors (DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +19,15 @@ import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from services.common import context, deadlines, errors
+from services.common.db.connection import Connection
 from services.common.migrations import versions
 from services.common.settings import DatabaseSettings
 from services.common.telemetry import PoolState
 
-Connection = psycopg.AsyncConnection[DictRow]
 _Start = Callable[[Connection], Awaitable[object]]
 
 _RECONNECT_S = 5.0
@@ -62,7 +63,7 @@ class Database:
         limit_ms = str(max(1, int(settings.statement_timeout_s * 1000)))
         return AsyncConnectionPool(
             conninfo=conninfo(settings, statement_timeout=limit_ms),
-            connection_class=psycopg.AsyncConnection[DictRow],
+            connection_class=Connection,
             kwargs=_connection_arguments(settings),
             min_size=min(settings.pool_min, settings.pool_max),
             max_size=settings.pool_max,
@@ -113,13 +114,13 @@ class Database:
         tenant = context.current_caller().tenant_id if tenant_id is None else tenant_id
         if not tenant:
             raise ValueError("tenant_id must not be empty")
-        async with self._transaction({"nianlun.tenant_id": tenant}, snapshot) as conn:
+        async with self._transaction(tenant, snapshot) as conn:
             yield conn
 
     @asynccontextmanager
     async def untenanted(self) -> AsyncIterator[Connection]:
         """One transaction without a tenant: row-level security hides every tenant's rows."""
-        async with self._transaction({}) as conn:
+        async with self._transaction("") as conn:
             yield conn
 
     @asynccontextmanager
@@ -144,18 +145,25 @@ class Database:
             return f"schema {self.schema} is at version {applied}, {expected} is needed: migrate"
         return None
 
+    @property
+    def citus(self) -> bool:
+        """Whether the database is the coordinator of a Citus cluster."""
+        return self._settings.citus
+
     @asynccontextmanager
-    async def _transaction(
-        self, settings: Mapping[str, str], snapshot: bool = False
-    ) -> AsyncIterator[Connection]:
-        """A transaction with these settings and the statement timeout. It begins and is set up in
-        one round trip: a search has several, each of a few milliseconds."""
+    async def _transaction(self, tenant: str, snapshot: bool = False) -> AsyncIterator[Connection]:
+        """A transaction of a tenant ('': of none) with the statement timeout. It begins and is set
+        up in one round trip: a search has several, each of a few milliseconds."""
 
         async def start(conn: Connection) -> None:
             # Only now: the wait for the connection counts against the deadline too.
-            wanted = {**settings, "statement_timeout": self._statement_timeout_ms()}
-            # Two statements at once cannot be prepared.
-            await conn.execute(_begin(wanted, snapshot), prepare=False)
+            statements = _begin(tenant, self._statement_timeout_ms(), snapshot)
+            # Citus passes on to its workers the text of the message that a SET LOCAL came in.
+            messages = statements if self.citus else [sql.SQL("; ").join(statements)]
+            for message in messages:
+                # Two statements at once cannot be prepared.
+                await conn.execute(message, prepare=False)
+            conn.tenant_id = tenant
 
         with _translated():
             async with self._acquired(start) as conn:
@@ -183,6 +191,7 @@ class Database:
             yield conn
         finally:
             self._in_use -= 1
+            conn.tenant_id = ""
             hold.active = False
             self._held.reset(token)
             await self._pool.putconn(conn)
@@ -252,15 +261,17 @@ def _connection_arguments(settings: DatabaseSettings) -> dict[str, Any]:
     return arguments
 
 
-def _begin(settings: Mapping[str, str], snapshot: bool) -> sql.Composed:
-    """Opens a transaction that has these settings."""
-    begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ" if snapshot else "BEGIN")
-    return begin + sql.SQL("; SELECT {}").format(
-        sql.SQL(", ").join(
-            sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
-            for name, value in settings.items()
-        )
-    )
+def _begin(tenant: str, timeout_ms: str, snapshot: bool) -> list[sql.Composed]:
+    """Opens a transaction with its settings. SET, not set_config(): Citus passes on the former."""
+    statements = [sql.Composed([sql.SQL("BEGIN")])]
+    if snapshot:
+        isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        statements.append(sql.Composed([isolation]))
+    if tenant:
+        setting = sql.SQL("SET LOCAL nianlun.tenant_id = {}")
+        statements.append(setting.format(sql.Literal(tenant)))
+    setting = sql.SQL("SET LOCAL statement_timeout = {}")
+    return [*statements, setting.format(sql.Literal(timeout_ms))]
 
 
 async def _roll_back(conn: Connection) -> None:

@@ -5,10 +5,12 @@ import random
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from services.common import context, errors
 from services.common.context import CallContext
 from services.common.db import Database
+from services.common.db.connection import TenantCursor
 from services.common.deadlines import Deadline
 from services.common.settings import DatabaseSettings
 from tests.integration.common.conftest import settings_of
@@ -241,3 +243,76 @@ def _secret(text: str):
     from pydantic import SecretStr
 
     return SecretStr(text)
+
+
+@pytest.mark.parametrize("citus", [False, True])
+async def test_a_transaction_is_set_up_alike_in_one_message_and_in_several(
+    chassis_db, citus: bool, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[str] = []
+    execute = TenantCursor.execute
+
+    async def recorded(cursor, query, params=None, **options):
+        sent.append(query if isinstance(query, str) else query.as_string())
+        return await execute(cursor, query, params, **options)
+
+    monkeypatch.setattr(TenantCursor, "execute", recorded)
+    db = Database(settings_of(chassis_db, citus=citus, statement_timeout_s=7))
+    await db.open()
+    try:
+        sent.clear()
+        async with db.tenant("o'hara \\ 50%; x", snapshot=True) as conn:
+            cursor = await conn.execute(
+                "SELECT current_setting('nianlun.tenant_id') AS tenant, conn.* FROM"
+                " (SELECT current_setting('statement_timeout') AS timeout,"
+                " current_setting('transaction_isolation') AS isolation) AS conn"
+            )
+            row = await cursor.fetchone()
+        async with db.tenant("other") as conn:
+            cursor = await conn.execute("SELECT current_setting('transaction_isolation') AS level")
+            assert await cursor.fetchone() == {"level": "read committed"}
+    finally:
+        await db.close()
+    assert row == {"tenant": "o'hara \\ 50%; x", "timeout": "7s", "isolation": "repeatable read"}
+    settings = [message for message in sent if "SET LOCAL" in message]
+    assert len(settings) == (4 if citus else 2)
+    assert all(message.startswith("SET" if citus else "BEGIN; SET") for message in settings)
+
+
+async def test_a_statement_names_the_tenant_of_its_transaction(memory_db: Database):
+    values = "INSERT INTO memory.rings (ring_id, tenant_id, body)"
+    async with memory_db.tenant("named") as conn:
+        await conn.execute(f"{values} VALUES (%s, %(tenant)s, '100%%' || %s)", ("one", "!"))
+        await conn.execute(f"{values} VALUES (%(r)s, %(tenant)s, %(tenant)s)", {"r": "two"})
+        async with conn.cursor() as cursor:
+            await cursor.executemany(
+                f"{values} VALUES (%s, %(tenant)s, %s)", [("three", "3"), ("four", "4")]
+            )
+            await cursor.executemany(f"{values} VALUES (%s, %(tenant)s, '')", [])
+        async with conn.pipeline():
+            counted = await conn.execute(
+                sql.SQL("SELECT count(*) AS n FROM {} WHERE tenant_id = %(tenant)s").format(
+                    sql.Identifier("memory", "rings")
+                )
+            )
+        assert await counted.fetchone() == {"n": 4}
+        async with conn.cursor("by_the_server") as served:
+            await served.execute(
+                b"SELECT ring_id, body FROM memory.rings WHERE ring_id <> %s"
+                b" AND tenant_id = %(tenant)s ORDER BY ring_id",
+                ("four",),
+            )
+            found = [(row["ring_id"], row["body"]) for row in await served.fetchall()]
+    assert found == [("one", "100%!"), ("three", "3"), ("two", "named")]
+
+
+async def test_a_statement_about_a_tenant_outside_of_its_transaction_is_a_fault(
+    memory_db: Database,
+):
+    statement = "SELECT 1 FROM memory.rings WHERE tenant_id = %(tenant)s"
+    async with memory_db.tenant("once") as conn:
+        await conn.execute(statement)
+    for without in (memory_db.untenanted, memory_db.plain):
+        async with without() as conn:
+            with pytest.raises(RuntimeError, match="outside of a tenant's transaction"):
+                await conn.execute(statement)
