@@ -37,7 +37,8 @@ async def put(conn: Connection, model_id: str, calibration: Calibration, pairs: 
         f"""INSERT INTO retriever.calibrations (tenant_id, model_id, calibration, pairs)
             VALUES ({TENANT}, %s, %s::jsonb, %s)
             ON CONFLICT (tenant_id, model_id) DO UPDATE SET
-                calibration = excluded.calibration, pairs = excluded.pairs, update_time = now()""",
+                calibration = excluded.calibration, pairs = excluded.pairs,
+                update_time = excluded.update_time""",
         (model_id, calibration.to_json(), pairs),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 from services.common.db import Connection
 from services.retriever.domain import Collection, Space
@@ -142,10 +143,9 @@ async def update(
         conn,
         f"""UPDATE retriever.collections
             SET display_name = coalesce(%s, display_name), description = coalesce(%s, description),
-                default_recipe = coalesce(%s, default_recipe), etag = gen_random_uuid(),
-                update_time = now()
+                default_recipe = coalesce(%s, default_recipe), etag = %s, update_time = now()
             WHERE tenant_id = {TENANT} AND collection_id = %s""",
-        (display_name, description, default_recipe, collection_id),
+        (display_name, description, default_recipe, uuid4(), collection_id),
     )
 
 
@@ -267,9 +267,9 @@ async def activate_space(conn: Connection, collection_id: str, model_id: str) ->
         conn,
         f"""UPDATE retriever.collections
             SET previous_model_id = model_id, model_id = %s, version = version + 1,
-                etag = gen_random_uuid(), update_time = now()
+                etag = %s, update_time = now()
             WHERE tenant_id = {TENANT} AND collection_id = %s""",
-        (model_id, collection_id),
+        (model_id, uuid4(), collection_id),
     )
 
 

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 
 from services.common.db import Connection
 from services.retriever.domain import Vector
-from services.retriever.store.sqltools import TENANT, rows, run
+from services.retriever.store.sqltools import TENANT, rows
 
 MAX_EF_SEARCH = 1_000
 
@@ -127,11 +127,8 @@ async def hnsw(
 
 async def set_width(conn: Connection, ef_search: int) -> None:
     """How wide HNSW searches in this transaction; more than 1,000 is not possible."""
-    await run(
-        conn,
-        "SELECT set_config('hnsw.ef_search', %s, true)",
-        (str(min(ef_search, MAX_EF_SEARCH)),),
-    )
+    width = sql.Literal(min(ef_search, MAX_EF_SEARCH))
+    await conn.execute(sql.SQL("SET LOCAL hnsw.ef_search = {}").format(width))
 
 
 async def sample(conn: Connection, collection_id: str, model_id: str, count: int) -> list[Vector]:

@@ -18,11 +18,12 @@ _COLUMNS = f"""d.collection_id, d.document_id, d.title, d.format, d.uri, d.metad
     d.error_reason, d.error_message, d.content_hash, d.text_chars, d.chunk_count, d.revision,
     d.changes, d.create_time, d.update_time,
     (SELECT count(*) FROM retriever.chunks AS c
-     JOIN retriever.collections AS o USING (tenant_id, collection_id)
+     JOIN retriever.collections AS o ON o.tenant_id = {TENANT}
+      AND o.collection_id = c.collection_id
      WHERE c.tenant_id = {TENANT} AND c.collection_id = d.collection_id
        AND c.document_id = d.document_id
        AND NOT EXISTS (SELECT 1 FROM retriever.vectors AS v
-                       WHERE v.tenant_id = c.tenant_id AND v.collection_id = c.collection_id
+                       WHERE v.tenant_id = {TENANT} AND v.collection_id = c.collection_id
                          AND v.model_id = o.model_id AND v.item = c.item)) AS pending_vectors"""
 
 
@@ -148,7 +149,7 @@ async def put_ready(conn: Connection, collection_id: str, read: Sequence[ReadDoc
                 content_hash = excluded.content_hash, text = excluded.text,
                 text_chars = excluded.text_chars, chunk_count = excluded.chunk_count,
                 revision = retriever.documents.revision + 1, changes = excluded.changes,
-                update_time = now()""",
+                update_time = excluded.update_time""",
         [
             (
                 collection_id, d.upload.document_id, d.title, d.upload.title, int(d.format),

@@ -62,7 +62,8 @@ async def embedded(
     found = await rows(
         conn,
         f"""SELECT i.content_hash FROM retriever.items AS i
-            JOIN retriever.vectors AS v USING (tenant_id, collection_id, item)
+            JOIN retriever.vectors AS v ON v.tenant_id = {TENANT}
+             AND v.collection_id = i.collection_id AND v.item = i.item
             WHERE i.tenant_id = {TENANT} AND i.collection_id = %s AND i.content_hash = ANY(%s)
               AND v.model_id = %s""",
         (collection_id, list(hashes), model_id),
@@ -80,7 +81,8 @@ async def insert(
                 (tenant_id, collection_id, item, content_hash, passage_hash, length, places)
             SELECT {TENANT}, %s, %s + n.ordinality - 1, n.content_hash, n.passage_hash, n.length, 0
             FROM unnest(%b::bytea[], %b::bytea[], %s::integer[]) WITH ORDINALITY
-                AS n (content_hash, passage_hash, length, ordinality)""",
+                AS n (content_hash, passage_hash, length, ordinality)
+            RETURNING 1""",
         (
             collection_id,
             first_item,
@@ -111,7 +113,8 @@ async def insert_chunks(
                         %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
                         %s::integer[])
                 AS n (document_id, ordinal, chunk_id, item, kind, section, text, header, start_char,
-                      end_char, page)""",
+                      end_char, page)
+            RETURNING 1""",
         (
             collection_id,
             [c.document_id for c in chunks],
@@ -186,7 +189,8 @@ async def remove_unplaced(
     await run(
         conn,
         f"""INSERT INTO retriever.dead_items (tenant_id, collection_id, item)
-            SELECT {TENANT}, %s, unnest(%s::bigint[])""",
+            SELECT {TENANT}, %s, n.item FROM unnest(%s::bigint[]) AS n (item)
+            RETURNING 1""",
         (collection_id, gone),
     )
     # Counted and subtracted per space; the models' rows differ while one is being backfilled.

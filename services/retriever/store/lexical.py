@@ -133,7 +133,8 @@ async def append(
         conn,
         f"""INSERT INTO retriever.postings (tenant_id, collection_id, segment, term, entries)
             SELECT {TENANT}, %s, %s, n.term, n.entries
-            FROM unnest(%b::text[], %b::bytea[]) AS n (term, entries)""",
+            FROM unnest(%b::text[], %b::bytea[]) AS n (term, entries)
+            RETURNING 1""",
         (
             collection_id,
             segment,
@@ -215,9 +216,9 @@ async def lock_merge(conn: Connection, collection_id: str) -> bool:
     row = await one(
         conn,
         f"""SELECT pg_try_advisory_xact_lock(hashtextextended(
-                'nianlun.merge.' || {TENANT} || chr(31) || %s, 0)) AS locked""",
+                'nianlun.merge.' || {TENANT}::text || chr(31) || %s, 0)) AS locked""",
         (collection_id,),
     )
     # A merge of a large segment may take longer than a caller's statement may.
-    await run(conn, "SELECT set_config('statement_timeout', '0', true)")
+    await run(conn, "SET LOCAL statement_timeout = 0")
     return bool(row and row["locked"])

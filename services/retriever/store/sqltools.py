@@ -1,15 +1,17 @@
-"""What the SQL modules share."""
+"""What the SQL modules share.
+
+``INSERT ... SELECT FROM unnest(...)`` ends with RETURNING or ON CONFLICT: without these Citus sends
+the rows as COPY, which PostgreSQL refuses under row-level security.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from services.common.db import Connection
+from services.common.db import TENANT, Connection
 
-TENANT: Final = "(SELECT current_setting('nianlun.tenant_id'))"
-"""The tenant of the transaction, as an SQL expression: a subquery, so that it is evaluated once and
-not for every row of a scan."""
+__all__ = ["TENANT", "Row", "many", "one", "rows", "run"]
 
 Row = dict[str, Any]
 
