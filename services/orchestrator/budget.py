@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from services.common.db import Connection
+from services.common.db import TENANT, Connection
 
 LAYER = "chat"
-_TENANT = "current_setting('nianlun.tenant_id')"
 _TODAY = "(now() AT TIME ZONE 'UTC')::date"
 
 
@@ -17,7 +16,7 @@ async def count(conn: Connection, prompt_tokens: int, completion_tokens: int) ->
         f"""
         INSERT INTO orchestrator.usage AS u
             (tenant_id, day, runs, prompt_tokens, completion_tokens)
-        VALUES ({_TENANT}, {_TODAY}, 1, %s, %s)
+        VALUES ({TENANT}, {_TODAY}, 1, %s, %s)
         ON CONFLICT (tenant_id, day) DO UPDATE SET runs = u.runs + 1,
             prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
             completion_tokens = u.completion_tokens + excluded.completion_tokens
@@ -33,7 +32,7 @@ async def used_up(conn: Connection, daily_tokens: int) -> bool:
     cursor = await conn.execute(
         f"""
         SELECT prompt_tokens + completion_tokens >= %s AS used_up FROM orchestrator.usage
-        WHERE tenant_id = {_TENANT} AND day = {_TODAY}
+        WHERE tenant_id = {TENANT} AND day = {_TODAY}
         """,
         (daily_tokens,),
     )

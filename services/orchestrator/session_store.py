@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.common.db import Connection
+from services.common.db import TENANT, Connection
 from services.orchestrator.domain import History, HistoryLine
 
-_TENANT = "current_setting('nianlun.tenant_id')"
 _READ_MESSAGES = 400
 
 
@@ -36,7 +35,7 @@ async def messages_since(
     cursor = await conn.execute(
         f"""
         SELECT summary, summarised_seq FROM orchestrator.sessions
-        WHERE tenant_id = {_TENANT} AND user_id = %s AND session_id = %s
+        WHERE tenant_id = {TENANT} AND user_id = %s AND session_id = %s
         """,
         (user_id, session_id),
     )
@@ -46,7 +45,7 @@ async def messages_since(
     cursor = await conn.execute(
         f"""
         SELECT seq, role, text FROM orchestrator.session_messages
-        WHERE tenant_id = {_TENANT} AND user_id = %s AND session_id = %s AND seq > %s
+        WHERE tenant_id = {TENANT} AND user_id = %s AND session_id = %s AND seq > %s
         ORDER BY seq DESC LIMIT %s
         """,
         (user_id, session_id, head["summarised_seq"], _READ_MESSAGES),
@@ -63,28 +62,29 @@ async def append(
     await conn.execute(
         f"""
         INSERT INTO orchestrator.sessions (tenant_id, user_id, session_id)
-        VALUES ({_TENANT}, %s, %s)
-        ON CONFLICT (tenant_id, user_id, session_id) DO UPDATE SET update_time = now()
+        VALUES ({TENANT}, %s, %s)
+        ON CONFLICT (tenant_id, user_id, session_id)
+            DO UPDATE SET update_time = excluded.update_time
         """,
         (user_id, session_id),
     )
     # The session's row is locked by now, so that the messages of two turns never interleave.
-    await conn.execute(
-        f"""
-        INSERT INTO orchestrator.session_messages (tenant_id, user_id, session_id, role, text,
-        run_id)
-        SELECT {_TENANT}, %s, %s, line.role, line.text, %s
-        FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS line (role, text, place)
-        ORDER BY line.place
-        """,
-        (user_id, session_id, run_id, [one.role for one in lines], [one.text for one in lines]),
-    )
+    async with conn.cursor() as messages:
+        await messages.executemany(
+            f"""
+            INSERT INTO orchestrator.session_messages
+                (tenant_id, user_id, session_id, role, text, run_id)
+            VALUES ({TENANT}, %s, %s, %s, %s, %s)
+            """,
+            [(user_id, session_id, one.role, one.text, run_id) for one in lines],
+        )
     cursor = await conn.execute(
         f"""
         SELECT count(*) AS open FROM orchestrator.session_messages AS m
-        JOIN orchestrator.sessions AS s USING (tenant_id, user_id, session_id)
-        WHERE m.tenant_id = {_TENANT} AND m.user_id = %s AND m.session_id = %s AND m.seq >
-        s.summarised_seq
+        JOIN orchestrator.sessions AS s ON s.tenant_id = {TENANT} AND s.user_id = m.user_id
+         AND s.session_id = m.session_id
+        WHERE m.tenant_id = {TENANT} AND m.user_id = %s AND m.session_id = %s
+          AND m.seq > s.summarised_seq
         """,
         (user_id, session_id),
     )
@@ -99,7 +99,7 @@ async def compact(
     await conn.execute(
         f"""
         UPDATE orchestrator.sessions SET summary = %s, summarised_seq = %s, update_time = now()
-        WHERE tenant_id = {_TENANT} AND user_id = %s AND session_id = %s AND summarised_seq < %s
+        WHERE tenant_id = {TENANT} AND user_id = %s AND session_id = %s AND summarised_seq < %s
         """,
         (summary, until_seq, user_id, session_id, until_seq),
     )

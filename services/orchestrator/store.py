@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from services.common.db import Connection
+from services.common.db import TENANT, Connection
 from services.common.jobs.store import JobStore
 
 _JOBS = JobStore("orchestrator")
-_TENANT = "current_setting('nianlun.tenant_id')"
 # As it is shown: a run whose lease is over has lost its process.
 _STATE = "CASE WHEN state = 'running' AND lease_until < now() THEN 'lost' ELSE state END"
 # No id holds a control character, so that this one keeps the two parts of a subject apart.
@@ -76,7 +75,7 @@ async def insert_run(
         INSERT INTO orchestrator.runs (tenant_id, run_id, request_id, input_hash, user_id,
         session_id,
                                        state, attempt, lease_until)
-        VALUES ({_TENANT}, %s, %s, %s, %s, %s, 'running', %s, now() + make_interval(secs => %s))
+        VALUES ({TENANT}, %s, %s, %s, %s, %s, 'running', %s, now() + make_interval(secs => %s))
         ON CONFLICT (tenant_id, request_id) DO NOTHING
         """,
         (run_id, request_id, input_hash, user_id, session_id, attempt, lease_s),
@@ -89,7 +88,7 @@ async def lock_run(conn: Connection, request_id: str) -> RunRow | None:
     cursor = await conn.execute(
         f"""
         SELECT run_id, state, input_hash, lease_until > now() AS leased, events
-        FROM orchestrator.runs WHERE tenant_id = {_TENANT} AND request_id = %s FOR UPDATE
+        FROM orchestrator.runs WHERE tenant_id = {TENANT} AND request_id = %s FOR UPDATE
         """,
         (request_id,),
     )
@@ -112,7 +111,7 @@ async def take_over(conn: Connection, run_id: str, attempt: str, lease_s: float)
         UPDATE orchestrator.runs
         SET state = 'running', attempt = %s, lease_until = now() + make_interval(secs => %s),
             end_time = NULL, record = NULL, response = NULL, events = NULL, prompt = NULL
-        WHERE tenant_id = {_TENANT} AND run_id = %s
+        WHERE tenant_id = {TENANT} AND run_id = %s
         """,
         (attempt, lease_s, run_id),
     )
@@ -123,7 +122,7 @@ async def renew(conn: Connection, run_id: str, attempt: str, lease_s: float) -> 
     cursor = await conn.execute(
         f"""
         UPDATE orchestrator.runs SET lease_until = now() + make_interval(secs => %s)
-        WHERE tenant_id = {_TENANT} AND run_id = %s AND attempt = %s AND state = 'running'
+        WHERE tenant_id = {TENANT} AND run_id = %s AND attempt = %s AND state = 'running'
         """,
         (lease_s, run_id, attempt),
     )
@@ -137,7 +136,7 @@ async def end_run(conn: Connection, ending: Ending) -> bool:
         UPDATE orchestrator.runs
         SET state = %s, end_time = now(), record = %s, response = %s, events = %s, prompt = %s,
         pending = %s
-        WHERE tenant_id = {_TENANT} AND run_id = %s AND attempt = %s AND state = 'running'
+        WHERE tenant_id = {TENANT} AND run_id = %s AND attempt = %s AND state = 'running'
         """,
         (
             ending.state,
@@ -171,7 +170,7 @@ async def get_run(conn: Connection, run_id: str) -> StoredRun | None:
         f"""
         SELECT run_id, request_id, user_id, session_id, {_STATE} AS state, create_time, end_time,
                record, events, prompt, response
-        FROM orchestrator.runs WHERE tenant_id = {_TENANT} AND run_id = %s
+        FROM orchestrator.runs WHERE tenant_id = {TENANT} AND run_id = %s
         """,
         (run_id,),
     )
@@ -196,7 +195,7 @@ async def list_runs(
         SELECT run_id, request_id, user_id, session_id, {_STATE} AS state, create_time, end_time,
                record, NULL AS events, NULL AS prompt, NULL AS response
         FROM orchestrator.runs
-        WHERE tenant_id = {_TENANT}
+        WHERE tenant_id = {TENANT}
           AND (%(user)s = '' OR user_id = %(user)s)
           AND (%(session)s = '' OR session_id = %(session)s)
           AND (cardinality(%(states)s::text[]) = 0 OR {_STATE} = ANY (%(states)s::text[]))
@@ -220,7 +219,7 @@ async def pending(conn: Connection, run_id: str) -> tuple[bytes, bytes] | None:
     cursor = await conn.execute(
         f"""
         SELECT pending, record FROM orchestrator.runs
-        WHERE tenant_id = {_TENANT} AND run_id = %s AND pending IS NOT NULL
+        WHERE tenant_id = {TENANT} AND run_id = %s AND pending IS NOT NULL
         """,
         (run_id,),
     )
@@ -233,7 +232,7 @@ async def show_save(conn: Connection, run_id: str, record: bytes, *, done: bool)
     await conn.execute(
         f"""
         UPDATE orchestrator.runs SET record = %s, pending = CASE WHEN NOT %s THEN pending END
-        WHERE tenant_id = {_TENANT} AND run_id = %s AND pending IS NOT NULL
+        WHERE tenant_id = {TENANT} AND run_id = %s AND pending IS NOT NULL
         """,
         (record, done, run_id),
     )
@@ -246,9 +245,10 @@ async def put_feedback(
     cursor = await conn.execute(
         f"""
         INSERT INTO orchestrator.feedback (tenant_id, run_id, reading_id, verdict, comment)
-        VALUES ({_TENANT}, %s, %s, %s, %s)
+        VALUES ({TENANT}, %s, %s, %s, %s)
         ON CONFLICT (tenant_id, run_id, reading_id) DO UPDATE
-        SET verdict = excluded.verdict, comment = excluded.comment, create_time = now()
+        SET verdict = excluded.verdict, comment = excluded.comment,
+            create_time = excluded.create_time
         RETURNING create_time
         """,
         (run_id, reading_id, verdict, comment),
@@ -264,7 +264,7 @@ async def feedback(conn: Connection, run_id: str) -> list[dict[str, Any]]:
     cursor = await conn.execute(
         f"""
         SELECT reading_id, verdict, comment, create_time FROM orchestrator.feedback
-        WHERE tenant_id = {_TENANT} AND run_id = %s ORDER BY create_time
+        WHERE tenant_id = {TENANT} AND run_id = %s ORDER BY create_time
         """,
         (run_id,),
     )
@@ -276,7 +276,7 @@ async def purge_payloads(conn: Connection, days: int) -> int:
     cursor = await conn.execute(
         f"""
         DELETE FROM orchestrator.runs
-        WHERE tenant_id = {_TENANT} AND create_time < now() - make_interval(days => %s) AND pending
+        WHERE tenant_id = {TENANT} AND create_time < now() - make_interval(days => %s) AND pending
         IS NULL
         """,
         (days,),
@@ -291,7 +291,7 @@ async def erase(conn: Connection, user_id: str, session_id: str) -> dict[str, in
         cursor = await conn.execute(
             f"""
             DELETE FROM orchestrator.{table}
-            WHERE tenant_id = {_TENANT} AND user_id = %(user)s
+            WHERE tenant_id = {TENANT} AND user_id = %(user)s
               AND (%(session)s = '' OR session_id = %(session)s)
             """,
             {"user": user_id, "session": session_id},
@@ -301,7 +301,7 @@ async def erase(conn: Connection, user_id: str, session_id: str) -> dict[str, in
     removed["jobs"] = len(await _JOBS.erase(conn, subject))
     whose = "subject" if session_id else f"split_part(subject, '{_SEPARATOR}', 1)"
     cursor = await conn.execute(
-        f"DELETE FROM orchestrator.requests WHERE tenant_id = {_TENANT} AND {whose} = %s",
+        f"DELETE FROM orchestrator.requests WHERE tenant_id = {TENANT} AND {whose} = %s",
         (answers_about(user_id, session_id),),
     )
     removed["requests"] = cursor.rowcount
