@@ -114,8 +114,9 @@ class TurnWriter:
         that was tried alone."""
         turns = [(w.tenant_id, w.turn) for w in group]
         try:
-            # One statement is the whole transaction: it names the tenants itself.
-            async with self._db.plain() as conn:
+            # One statement is the whole transaction: it names the tenants itself. Citus passes on
+            # what it sets within a transaction block only.
+            async with self._db.untenanted() if self._db.citus else self._db.plain() as conn:
                 receipts = await store.append_all(conn, turns, wait=wait)
         except (DomainError, psycopg.Error) as error:
             if len(group) == 1:

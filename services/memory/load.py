@@ -190,7 +190,9 @@ async def _snapshot(
     }
     async with conn.pipeline():
         # All six go by primary key whatever the values are: their plans need not be made anew.
-        await conn.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', true)")
+        # Citus alone has to know the tenant to plan.
+        if not deps.db.citus:
+            await conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         user = await conn.execute(turn_store.STATE_SQL, parameters)
         facts = await conn.execute(fact_store.CURRENT_SQL, parameters)
         summaries = await conn.execute(summary_store.LATEST_SQL, parameters)

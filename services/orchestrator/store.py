@@ -157,7 +157,7 @@ async def ended_by(conn: Connection, run_id: str, attempt: str) -> bool:
     cursor = await conn.execute(
         f"""
         SELECT 1 FROM orchestrator.runs
-        WHERE tenant_id = {_TENANT} AND run_id = %s AND attempt = %s AND state <> 'running'
+        WHERE tenant_id = {TENANT} AND run_id = %s AND attempt = %s AND state <> 'running'
         """,
         (run_id, attempt),
     )

@@ -21,9 +21,9 @@ _COLUMNS = (
     " e.origin, e.language, e.etag, e.create_time,"
     " (SELECT coalesce(jsonb_agg(jsonb_build_object('turn', s.turn_id, 'session', s.session_id,"
     " 'quote', s.quote, 'time', s.event_time) ORDER BY s.event_time, s.turn_id), '[]')"
-    " FROM memory.episode_sources AS s WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
+    " FROM memory.episode_sources AS s WHERE s.tenant_id = %(tenant)s AND s.user_id = e.user_id"
     " AND s.episode_id = e.episode_id) AS sources,"
-    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = e.tenant_id AND v.user_id ="
+    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = %(tenant)s AND v.user_id ="
     " e.user_id"
     " AND v.kind = 'episode' AND v.item_id = e.episode_id) AS has_vector"
 )
@@ -57,9 +57,10 @@ async def indexed(conn: Connection, user_id: str, limit: int) -> list[tuple[Epis
     """The newest notes of a user with their terms."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS}, l.terms FROM memory.episodes AS e"
-        " JOIN memory.lexical AS l ON l.tenant_id = e.tenant_id AND l.user_id = e.user_id"
+        " JOIN memory.lexical AS l ON l.tenant_id = %(tenant)s AND l.user_id = e.user_id"
         "  AND l.kind = 'episode' AND l.item_id = e.episode_id"
-        " WHERE e.user_id = %s ORDER BY e.event_time DESC, e.episode_id LIMIT %s",
+        " WHERE e.tenant_id = %(tenant)s AND e.user_id = %s"
+        " ORDER BY e.event_time DESC, e.episode_id LIMIT %s",
         (user_id, limit),
     )
     return [(episode_of(row), row["terms"]) for row in await cursor.fetchall()]
@@ -85,7 +86,8 @@ async def page(
 ) -> list[Episode]:
     """Notes, newest event first."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.user_id = %(user)s"
+        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.tenant_id = %(tenant)s"
+        f" AND e.user_id = %(user)s"
         " AND (%(session)s = '' OR e.session_id = %(session)s) AND (%(time)s::timestamptz IS NULL"
         "  OR (e.event_time, e.episode_id) < (%(time)s, %(id)s::uuid))"
         " ORDER BY e.event_time DESC, e.episode_id DESC LIMIT %(limit)s",
@@ -105,7 +107,8 @@ async def get(
 ) -> Episode | None:
     """One note, or None."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id ="
+        f"SELECT {_COLUMNS} FROM memory.episodes AS e WHERE e.tenant_id = %(tenant)s"
+        f" AND e.user_id = %s AND e.episode_id ="
         f" %s::uuid" + (" FOR UPDATE OF e" if lock else ""),
         (user_id, episode_id),
     )
@@ -121,7 +124,7 @@ async def insert(
         "INSERT INTO memory.episodes AS e (tenant_id, user_id, episode_id, session_id, note,"
         " note_key,"
         " event_time, about_from, about_to, origin, language, etag)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, note_key)"
         "  DO UPDATE SET event_time = greatest(e.event_time, excluded.event_time)"
         " RETURNING e.episode_id",
@@ -143,8 +146,10 @@ async def rewrite(
     cursor = await conn.execute(
         "UPDATE memory.episodes AS e SET note = %(note)s, note_key = %(key)s, language ="
         " %(language)s,"
-        " origin = 'caller', etag = %(etag)s WHERE user_id = %(user)s AND episode_id = %(id)s::uuid"
-        " AND NOT EXISTS (SELECT 1 FROM memory.episodes AS o WHERE o.user_id = %(user)s"
+        " origin = 'caller', etag = %(etag)s WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND episode_id = %(id)s::uuid"
+        " AND NOT EXISTS (SELECT 1 FROM memory.episodes AS o WHERE o.tenant_id = %(tenant)s"
+        " AND o.user_id = %(user)s"
         "  AND o.note_key = %(key)s AND o.episode_id <> %(id)s::uuid)",
         {
             "note": note, "key": note_key, "language": language, "etag": uuid.uuid4().hex,
@@ -159,7 +164,7 @@ async def add_source(conn: Connection, user_id: str, episode_id: str, source: So
     await conn.execute(
         "INSERT INTO memory.episode_sources"
         " (tenant_id, user_id, episode_id, turn_id, session_id, quote, event_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s)"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, episode_id, turn_id) DO NOTHING",
         (user_id, episode_id, source.turn_id, source.session_id, source.quote, source.event_time),
     )
@@ -171,7 +176,7 @@ async def set_terms(
     """Write the lexical entry of an item."""
     await conn.execute(
         "INSERT INTO memory.lexical (tenant_id, user_id, kind, item_id, tok_version, terms)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s)"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, kind, item_id)"
         "  DO UPDATE SET tok_version = excluded.tok_version, terms = excluded.terms",
         (user_id, kind, item_id, tok_version, list(terms)),
@@ -184,7 +189,7 @@ async def vectors(
     """Vectors of one kind and model, by item."""
     cursor = await conn.execute(
         "SELECT item_id, vector, token_codec, tokens FROM memory.vectors"
-        " WHERE user_id = %s AND kind = %s AND model_id = %s",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND kind = %s AND model_id = %s",
         (user_id, kind, model_id),
         binary=True,
     )
@@ -205,7 +210,7 @@ async def put_vectors(
         await cursor.executemany(
             "INSERT INTO memory.vectors"
             " (tenant_id, user_id, model_id, kind, item_id, vector, token_codec, tokens)"
-            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s)"
+            " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT (tenant_id, user_id, model_id, kind, item_id) DO UPDATE SET"
             "  vector = excluded.vector, token_codec = excluded.token_codec,"
             "  tokens = excluded.tokens",
@@ -223,7 +228,8 @@ async def put_vectors(
 async def drop_vectors(conn: Connection, user_id: str, kind: str, item_id: str) -> None:
     """An item's text changed: its vectors are void."""
     await conn.execute(
-        "DELETE FROM memory.vectors WHERE user_id = %s AND kind = %s AND item_id = %s::uuid",
+        "DELETE FROM memory.vectors WHERE tenant_id = %(tenant)s AND user_id = %s AND kind = %s"
+        " AND item_id = %s::uuid",
         (user_id, kind, item_id),
     )
 
@@ -231,19 +237,23 @@ async def drop_vectors(conn: Connection, user_id: str, kind: str, item_id: str) 
 _TEXTS = {
     "episode": "SELECT e.episode_id AS id, e.note AS text, e.etag AS version"
     " FROM memory.episodes AS e"
-    " WHERE e.user_id = %(user)s AND NOT EXISTS ({has} e.episode_id) ORDER BY e.event_time DESC"
+    " WHERE e.tenant_id = %(tenant)s AND e.user_id = %(user)s AND NOT EXISTS ({has} e.episode_id)"
+    " ORDER BY e.event_time DESC"
     " LIMIT %(limit)s",
     "reading": "SELECT r.reading_id AS id, r.title || E'\\n' || r.summary AS text,"
     " md5(r.title || r.summary) AS version FROM memory.readings AS r"
-    " WHERE r.user_id = %(user)s AND NOT EXISTS ({has} r.reading_id) ORDER BY r.read_time DESC"
+    " WHERE r.tenant_id = %(tenant)s AND r.user_id = %(user)s AND NOT EXISTS ({has} r.reading_id)"
+    " ORDER BY r.read_time DESC"
     " LIMIT %(limit)s",
     "turn": "SELECT t.turn_id AS id, (SELECT string_agg(m ->> 'text', E'\\n') FROM"
     " jsonb_array_elements(t.messages) AS m) AS text, '' AS version FROM memory.turns AS t"
-    " WHERE t.user_id = %(user)s AND NOT EXISTS ({has} t.turn_id) ORDER BY t.position DESC"
+    " WHERE t.tenant_id = %(tenant)s AND t.user_id = %(user)s AND NOT EXISTS ({has} t.turn_id)"
+    " ORDER BY t.position DESC"
     " LIMIT %(limit)s",
 }
 _HAS = (
-    "SELECT 1 FROM memory.vectors AS v WHERE v.user_id = %(user)s AND v.kind = %(kind)s"
+    "SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = %(tenant)s AND v.user_id = %(user)s"
+    " AND v.kind = %(kind)s"
     " AND v.model_id = %(model)s AND coalesce(v.token_codec, '') = %(codec)s AND v.item_id ="
 )
 
@@ -272,11 +282,12 @@ async def still_there(
     ids = list(versions)
     table = {
         "episode": "SELECT episode_id AS id, etag AS version FROM memory.episodes"
-        " WHERE user_id = %s"
+        " WHERE tenant_id = %(tenant)s AND user_id = %s"
         " AND episode_id = ANY(%s::uuid[])",
         "reading": "SELECT reading_id AS id, md5(title || summary) AS version FROM memory.readings"
-        " WHERE user_id = %s AND reading_id = ANY(%s::uuid[])",
-        "turn": "SELECT turn_id AS id, '' AS version FROM memory.turns WHERE user_id = %s"
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND reading_id = ANY(%s::uuid[])",
+        "turn": "SELECT turn_id AS id, '' AS version FROM memory.turns"
+        " WHERE tenant_id = %(tenant)s AND user_id = %s"
         " AND turn_id = ANY(%s::uuid[])",
     }[kind]
     cursor = await conn.execute(table, (user_id, ids))

@@ -19,13 +19,13 @@ _JOBS: Final = JobStore("memory")
 
 _USER_TABLES: Final[tuple[tuple[LiteralString, LiteralString], ...]] = (
     ("turns", "turn_id::text"),
-    ("lexical", "kind || ':' || item_id"),
+    ("lexical", "kind || ':' || item_id::text"),
     ("facts", "fact_id::text"),
-    ("fact_sources", "fact_id || ':' || turn_id"),
+    ("fact_sources", "fact_id::text || ':' || turn_id::text"),
     ("episodes", "episode_id::text"),
-    ("episode_sources", "episode_id || ':' || turn_id"),
-    ("vectors", "kind || ':' || item_id || ':' || model_id"),
-    ("summaries", "md5(session_id) || ':' || version"),
+    ("episode_sources", "episode_id::text || ':' || turn_id::text"),
+    ("vectors", "kind || ':' || item_id::text || ':' || model_id"),
+    ("summaries", "md5(session_id) || ':' || version::text"),
     ("readings", "reading_id::text"),
     ("sessions", "md5(session_id)"),
     ("users", "md5(user_id)"),
@@ -59,9 +59,9 @@ async def user(conn: Connection, user_id: str) -> Removed:
     included."""
     removed = Removed()
     for table, key in _USER_TABLES:
-        statement = sql.SQL("DELETE FROM {} WHERE user_id = %s RETURNING {} AS id").format(
-            sql.Identifier("memory", table), sql.SQL(key)
-        )
+        statement = sql.SQL(
+            "DELETE FROM {} WHERE tenant_id = %(tenant)s AND user_id = %s RETURNING {} AS id"
+        ).format(sql.Identifier("memory", table), sql.SQL(key))
         removed.add(table, await _ids(conn, statement, (user_id,)))
     removed.add("stored_answers", await answers(conn, user_id, keep_appends=False))
     removed.add("jobs", await _JOBS.erase(conn, {"user_id": user_id}))
@@ -72,8 +72,8 @@ async def answers(conn: Connection, user_id: str, *, keep_appends: bool) -> list
     """Stored answers about a user; those of AppendTurn hold ids only and may stay."""
     return await _ids(
         conn,
-        "DELETE FROM memory.requests WHERE subject = %s AND (NOT %s OR rpc NOT LIKE"
-        " '%%AppendTurnRequest') RETURNING md5(request_id) AS id",
+        "DELETE FROM memory.requests WHERE tenant_id = %(tenant)s AND subject = %s"
+        " AND (NOT %s OR rpc NOT LIKE '%%AppendTurnRequest') RETURNING md5(request_id) AS id",
         (user_id, keep_appends),
     )
 
@@ -82,7 +82,8 @@ async def turns_of_session(conn: Connection, user_id: str, session_id: str) -> l
     """Ids of a session's turns."""
     return await _ids(
         conn,
-        "SELECT turn_id AS id FROM memory.turns WHERE user_id = %s AND session_id = %s",
+        "SELECT turn_id AS id FROM memory.turns WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND session_id = %s",
         (user_id, session_id),
     )
 
@@ -91,7 +92,8 @@ async def session_rows(conn: Connection, user_id: str, session_id: str, removed:
     """The session itself and its work."""
     removed.add("sessions", await _ids(
         conn,
-        "DELETE FROM memory.sessions WHERE user_id = %s AND session_id = %s"
+        "DELETE FROM memory.sessions WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND session_id = %s"
         " RETURNING md5(session_id) AS id",
         (user_id, session_id),
     ))  # fmt: skip
@@ -118,7 +120,8 @@ async def turns(conn: Connection, user_id: str, turn_ids: Sequence[str], removed
     """Turns with their lexical entries and vectors."""
     removed.add("turns", await _ids(
         conn,
-        "DELETE FROM memory.turns WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        "DELETE FROM memory.turns WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND turn_id = ANY(%s::uuid[])"
         " RETURNING turn_id AS id",
         (user_id, list(turn_ids)),
     ))  # fmt: skip
@@ -132,14 +135,16 @@ async def items(
     parameters = (user_id, kind, list(item_ids))
     removed.add("lexical", await _ids(
         conn,
-        "DELETE FROM memory.lexical WHERE user_id = %s AND kind = %s AND item_id = ANY(%s::uuid[])"
-        " RETURNING kind || ':' || item_id AS id",
+        "DELETE FROM memory.lexical WHERE tenant_id = %(tenant)s AND user_id = %s AND kind = %s"
+        " AND item_id = ANY(%s::uuid[])"
+        " RETURNING kind || ':' || item_id::text AS id",
         parameters,
     ))  # fmt: skip
     removed.add("vectors", await _ids(
         conn,
-        "DELETE FROM memory.vectors WHERE user_id = %s AND kind = %s AND item_id = ANY(%s::uuid[])"
-        " RETURNING kind || ':' || item_id || ':' || model_id AS id",
+        "DELETE FROM memory.vectors WHERE tenant_id = %(tenant)s AND user_id = %s AND kind = %s"
+        " AND item_id = ANY(%s::uuid[])"
+        " RETURNING kind || ':' || item_id::text || ':' || model_id AS id",
         parameters,
     ))  # fmt: skip
 
@@ -173,9 +178,11 @@ async def reopen(conn: Connection, user_id: str, attribute: str, valid_to: datet
     """What a removed value had closed is current again, unless something else is."""
     await conn.execute(
         "UPDATE memory.facts AS f SET state = 'active', valid_to = NULL, closed_at = NULL"
-        " WHERE f.user_id = %(user)s AND f.attribute = %(attribute)s AND f.state = 'superseded'"
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %(user)s AND f.attribute = %(attribute)s"
+        " AND f.state = 'superseded'"
         " AND f.valid_to = %(to)s AND NOT EXISTS (SELECT 1 FROM memory.facts AS o"
-        "  WHERE o.user_id = %(user)s AND o.attribute = %(attribute)s AND o.state = 'active')",
+        "  WHERE o.tenant_id = %(tenant)s AND o.user_id = %(user)s AND o.attribute = %(attribute)s"
+        " AND o.state = 'active')",
         {"user": user_id, "attribute": attribute, "to": valid_to},
     )
 
@@ -195,7 +202,8 @@ async def facts_like(
     turn_ids = sorted({str(row["turn_id"]) for row in rows})
     removed.add("facts", await _ids(
         conn,
-        "DELETE FROM memory.facts WHERE user_id = %s AND attribute = %s AND value_key = %s"
+        "DELETE FROM memory.facts WHERE tenant_id = %(tenant)s AND user_id = %s AND attribute = %s"
+        " AND value_key = %s"
         " RETURNING fact_id AS id",
         (user_id, attribute, value_key),
     ))  # fmt: skip
@@ -208,8 +216,10 @@ async def episodes_of_turns(conn: Connection, user_id: str, turn_ids: Sequence[s
     return await _ids(
         conn,
         "SELECT DISTINCT s.episode_id AS id FROM memory.episode_sources AS s"
-        " WHERE s.user_id = %(user)s AND s.turn_id = ANY(%(turns)s::uuid[]) AND NOT EXISTS"
-        " (SELECT 1 FROM memory.episode_sources AS o WHERE o.user_id = %(user)s"
+        " WHERE s.tenant_id = %(tenant)s AND s.user_id = %(user)s"
+        " AND s.turn_id = ANY(%(turns)s::uuid[]) AND NOT EXISTS"
+        " (SELECT 1 FROM memory.episode_sources AS o WHERE o.tenant_id = %(tenant)s"
+        " AND o.user_id = %(user)s"
         "  AND o.episode_id = s.episode_id AND o.session_id <> s.session_id"
         "  AND NOT o.turn_id = ANY(%(turns)s::uuid[]))",
         {"user": user_id, "turns": list(turn_ids)},
@@ -234,13 +244,15 @@ async def episodes(
     rows = await cursor.fetchall()
     removed.add("episode_sources", await _ids(
         conn,
-        "DELETE FROM memory.episode_sources WHERE user_id = %s AND episode_id = ANY(%s::uuid[])"
-        " RETURNING episode_id || ':' || turn_id AS id",
+        "DELETE FROM memory.episode_sources WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND episode_id = ANY(%s::uuid[])"
+        " RETURNING episode_id::text || ':' || turn_id::text AS id",
         (user_id, list(episode_ids)),
     ))  # fmt: skip
     removed.add("episodes", await _ids(
         conn,
-        "DELETE FROM memory.episodes WHERE user_id = %s AND episode_id = ANY(%s::uuid[])"
+        "DELETE FROM memory.episodes WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND episode_id = ANY(%s::uuid[])"
         " RETURNING episode_id AS id",
         (user_id, list(episode_ids)),
     ))  # fmt: skip
@@ -254,8 +266,9 @@ async def unlink_turns(
     """Notes that remain lose these turns as sources."""
     removed.add("episode_sources", await _ids(
         conn,
-        "DELETE FROM memory.episode_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
-        " RETURNING episode_id || ':' || turn_id AS id",
+        "DELETE FROM memory.episode_sources WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND turn_id = ANY(%s::uuid[])"
+        " RETURNING episode_id::text || ':' || turn_id::text AS id",
         (user_id, list(turn_ids)),
     ))  # fmt: skip
 
@@ -264,7 +277,8 @@ async def reading(conn: Connection, user_id: str, document_id: str, removed: Rem
     """One reading with its vector; False when there is none."""
     ids = await _ids(
         conn,
-        "DELETE FROM memory.readings WHERE user_id = %s AND document_id = %s"
+        "DELETE FROM memory.readings WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND document_id = %s"
         " RETURNING reading_id AS id",
         (user_id, document_id),
     )
@@ -278,7 +292,7 @@ async def put_receipt(conn: Connection, receipt: Receipt) -> None:
     await conn.execute(
         "INSERT INTO memory.receipts (tenant_id, receipt_id, scope, subject_hash, removed,"
         " content_hash, tombstones, erase_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s)",
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s, %s)",
         (
             receipt.receipt_id, receipt.scope, receipt.subject_hash, Jsonb(dict(receipt.removed)),
             receipt.content_hash, receipt.tombstones, receipt.erased_at,
@@ -293,7 +307,7 @@ async def ended_job(
     await conn.execute(
         "INSERT INTO memory.jobs (tenant_id, job_id, kind, state, subject, result, attempts,"
         " end_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, 'succeeded', %s, %s, 1, now())",
+        " VALUES (%(tenant)s, %s, %s, 'succeeded', %s, %s, 1, now())",
         (job_id, kind, Jsonb(subject), Jsonb(result)),
     )
 
@@ -309,10 +323,11 @@ _PURGES: Final[dict[str, LiteralString]] = {
     "  WHERE tenant_id = current_setting('nianlun.tenant_id') AND state <> 'active'"
     "  AND coalesce(recorded_to, closed_at) < %s LIMIT 1000) RETURNING user_id, fact_id AS id",
     "readings": "SELECT user_id, document_id AS id FROM memory.readings"
-    " WHERE read_time < %s ORDER BY user_id LIMIT 1000",
-    "summary_versions": "DELETE FROM memory.summaries AS s WHERE create_time < %s AND EXISTS"
-    " (SELECT 1 FROM memory.summaries AS n WHERE n.user_id = s.user_id"
-    "  AND n.session_id = s.session_id AND n.version > s.version) RETURNING version AS id",
+    " WHERE tenant_id = %(tenant)s AND read_time < %s ORDER BY user_id LIMIT 1000",
+    "summary_versions": "DELETE FROM memory.summaries AS s WHERE s.tenant_id = %(tenant)s"
+    " AND s.create_time < %s AND EXISTS (SELECT 1 FROM memory.summaries AS n"
+    "  WHERE n.tenant_id = %(tenant)s AND n.user_id = s.user_id AND n.session_id = s.session_id"
+    " AND n.version > s.version) RETURNING version AS id",
 }
 
 

@@ -27,7 +27,7 @@ _COLUMNS = (
 _SOURCES = (
     ", (SELECT coalesce(jsonb_agg(jsonb_build_object('turn', s.turn_id, 'session', s.session_id,"
     " 'quote', s.quote, 'time', s.event_time) ORDER BY s.event_time, s.turn_id), '[]')"
-    " FROM memory.fact_sources AS s WHERE s.tenant_id = f.tenant_id AND s.user_id = f.user_id"
+    " FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s AND s.user_id = f.user_id"
     " AND s.fact_id = f.fact_id) AS sources"
 )
 _MAX_SOURCES = 20
@@ -95,7 +95,8 @@ async def listed(
 ) -> list[Fact]:
     """Facts valid at `as_of`, by the knowledge of `known_at` (None: of now), preferences first."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %(user)s"
+        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
+        f" AND f.user_id = %(user)s"
         " AND (%(kind)s = '' OR f.kind = %(kind)s)"
         " AND (%(attribute)s = '' OR f.attribute = %(attribute)s)"
         " AND f.valid_from <= %(as_of)s"
@@ -129,7 +130,8 @@ async def history(
 ) -> list[Fact]:
     """Every record of some attributes, oldest first."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %(user)s"
+        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
+        f" AND f.user_id = %(user)s"
         " AND f.attribute = ANY(%(attributes)s) AND (%(time)s::timestamptz IS NULL"
         "  OR (f.valid_from, f.fact_id) > (%(time)s, %(id)s::uuid))"
         " ORDER BY f.valid_from, f.fact_id LIMIT %(limit)s",
@@ -147,7 +149,8 @@ async def history(
 async def values(conn: Connection, user_id: str) -> list[tuple[str, str]]:
     """(attribute, value) of every record of a user, whatever its state."""
     cursor = await conn.execute(
-        "SELECT attribute, value FROM memory.facts WHERE user_id = %s", (user_id,)
+        "SELECT attribute, value FROM memory.facts WHERE tenant_id = %(tenant)s AND user_id = %s",
+        (user_id,),
     )
     return [(row["attribute"], row["value"]) for row in await cursor.fetchall()]
 
@@ -156,7 +159,8 @@ async def get(conn: Connection, user_id: str, fact_id: str, *, lock: bool = Fals
     """One fact, or None."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f"
-        " WHERE f.user_id = %s AND f.fact_id = %s::uuid" + (" FOR UPDATE OF f" if lock else ""),
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %s"
+        " AND f.fact_id = %s::uuid" + (" FOR UPDATE OF f" if lock else ""),
         (user_id, fact_id),
     )
     row = await cursor.fetchone()
@@ -166,7 +170,8 @@ async def get(conn: Connection, user_id: str, fact_id: str, *, lock: bool = Fals
 async def timeline(conn: Connection, user_id: str, attribute: str) -> list[Fact]:
     """Records of an attribute that are believed (active or superseded), with all sources."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.user_id = %s AND"
+        f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
+        f" AND f.user_id = %s AND"
         f" f.attribute = %s"
         " AND f.state IN ('active', 'superseded') ORDER BY f.valid_from, f.fact_id",
         (user_id, attribute),
@@ -211,7 +216,7 @@ async def insert(
         "INSERT INTO memory.facts (tenant_id, user_id, fact_id, kind, attribute, value, value_key,"
         " statement, cardinality, state, valid_from, valid_to, recorded_from, closed_at, origin,"
         " language, etag)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
         " %s, now(),"
         " CASE WHEN %s::timestamptz IS NULL THEN NULL ELSE now() END, %s, %s, %s)",
         (
@@ -228,7 +233,7 @@ async def add_source(conn: Connection, user_id: str, fact_id: str, source: Sourc
     await conn.execute(
         "INSERT INTO memory.fact_sources (tenant_id, user_id, fact_id, turn_id, session_id,"
         " quote, event_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s)"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, fact_id, turn_id) DO NOTHING",
         (user_id, fact_id, source.turn_id, source.session_id, source.quote, source.event_time),
     )
@@ -240,7 +245,7 @@ async def close(
     """End the validity of a record."""
     await conn.execute(
         "UPDATE memory.facts SET valid_to = %s, closed_at = now(), state = %s, etag = %s"
-        " WHERE user_id = %s AND fact_id = %s::uuid",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND fact_id = %s::uuid",
         (valid_to, state.value, uuid.uuid4().hex, user_id, fact_id),
     )
 
@@ -249,7 +254,7 @@ async def start_earlier(conn: Connection, user_id: str, fact_id: str, start: dat
     """A record was true earlier than known."""
     await conn.execute(
         "UPDATE memory.facts SET valid_from = least(valid_from, %s), etag = %s"
-        " WHERE user_id = %s AND fact_id = %s::uuid",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND fact_id = %s::uuid",
         (start, uuid.uuid4().hex, user_id, fact_id),
     )
 
@@ -258,7 +263,7 @@ async def end_record(conn: Connection, user_id: str, fact_id: str, state: FactSt
     """Stop believing a record (corrected or retracted); history keeps it."""
     await conn.execute(
         "UPDATE memory.facts SET recorded_to = now(), state = %s, etag = %s"
-        " WHERE user_id = %s AND fact_id = %s::uuid",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND fact_id = %s::uuid",
         (state.value, uuid.uuid4().hex, user_id, fact_id),
     )
 
@@ -275,7 +280,8 @@ async def split(conn: Connection, user_id: str, resume: Resume) -> None:
         " cardinality, %(state)s, %(at)s, %(to)s, now(),"
         " CASE WHEN %(to)s::timestamptz IS NULL THEN NULL ELSE now() END, origin, language,"
         " %(etag)s"
-        " FROM memory.facts WHERE user_id = %(user)s AND fact_id = %(old)s::uuid",
+        " FROM memory.facts WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND fact_id = %(old)s::uuid",
         {
             "new": new_id, "state": resume.state.value, "at": resume.at, "to": resume.valid_to,
             "etag": uuid.uuid4().hex, "user": user_id, "old": fact_id,
@@ -283,7 +289,8 @@ async def split(conn: Connection, user_id: str, resume: Resume) -> None:
     )  # fmt: skip
     await conn.execute(
         "UPDATE memory.fact_sources SET fact_id = %s::uuid"
-        " WHERE user_id = %s AND fact_id = %s::uuid AND event_time >= %s",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND fact_id = %s::uuid"
+        " AND event_time >= %s",
         (new_id, user_id, fact_id, resume.at),
     )
 
@@ -294,7 +301,8 @@ async def tombstoned(
     """Which of the hashes have a tombstone, and since when."""
     cursor = await conn.execute(
         "SELECT content_hash, max(kill_time) AS kill_time FROM memory.tombstones"
-        " WHERE user_hash = %s AND content_hash = ANY(%s) GROUP BY content_hash",
+        " WHERE tenant_id = %(tenant)s AND user_hash = %s"
+        " AND content_hash = ANY(%s) GROUP BY content_hash",
         (user_hash, list(hashes)),
     )
     return {row["content_hash"]: row["kill_time"] for row in await cursor.fetchall()}
@@ -304,8 +312,9 @@ async def bury(conn: Connection, user_hash: str, kind: str, hashes: Sequence[str
     """Leave tombstones; returns how many there are for these hashes now."""
     await conn.execute(
         "INSERT INTO memory.tombstones (tenant_id, user_hash, kind, content_hash)"
-        " SELECT current_setting('nianlun.tenant_id'), %s, %s, h FROM unnest(%s::text[]) AS h"
-        " ON CONFLICT (tenant_id, user_hash, kind, content_hash) DO UPDATE SET kill_time = now()",
+        " SELECT %(tenant)s, %s, %s, h FROM unnest(%s::text[]) AS h"
+        " ON CONFLICT (tenant_id, user_hash, kind, content_hash) DO UPDATE"
+        " SET kill_time = excluded.kill_time",
         (user_hash, kind, list(hashes)),
     )
     return len(hashes)
@@ -314,6 +323,7 @@ async def bury(conn: Connection, user_hash: str, kind: str, hashes: Sequence[str
 async def unbury(conn: Connection, user_hash: str, hashes: Sequence[str]) -> None:
     """Lift tombstones: the caller or the user states it anew."""
     await conn.execute(
-        "DELETE FROM memory.tombstones WHERE user_hash = %s AND content_hash = ANY(%s)",
+        "DELETE FROM memory.tombstones WHERE tenant_id = %(tenant)s AND user_hash = %s"
+        " AND content_hash = ANY(%s)",
         (user_hash, list(hashes)),
     )

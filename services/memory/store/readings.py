@@ -17,7 +17,7 @@ MAX_WEIGHT = 2.0
 _COLUMNS = (
     "r.reading_id, r.user_id, r.document_id, r.title, r.summary, r.metadata, r.first_read_time,"
     " r.read_time, r.times, r.weight,"
-    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = r.tenant_id AND v.user_id ="
+    " EXISTS (SELECT 1 FROM memory.vectors AS v WHERE v.tenant_id = %(tenant)s AND v.user_id ="
     " r.user_id"
     " AND v.kind = 'reading' AND v.item_id = r.reading_id) AS has_vector"
 )
@@ -43,7 +43,8 @@ def reading_of(row: dict[str, Any]) -> Reading:
 async def get(conn: Connection, user_id: str, document_id: str) -> Reading | None:
     """One reading, or None."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.readings AS r WHERE r.user_id = %s AND r.document_id = %s",
+        f"SELECT {_COLUMNS} FROM memory.readings AS r WHERE r.tenant_id = %(tenant)s"
+        f" AND r.user_id = %s AND r.document_id = %s",
         (user_id, document_id),
     )
     row = await cursor.fetchone()
@@ -64,7 +65,7 @@ async def upsert(
         "INSERT INTO memory.readings AS r (tenant_id, user_id, document_id, reading_id, title,"
         " summary,"
         " metadata, first_read_time, read_time)"
-        " VALUES (current_setting('nianlun.tenant_id'), %(user)s, %(doc)s, %(id)s, %(title)s,"
+        " VALUES (%(tenant)s, %(user)s, %(doc)s, %(id)s, %(title)s,"
         " %(summary)s,"
         " %(meta)s, %(at)s, %(at)s)"
         " ON CONFLICT (tenant_id, user_id, document_id) DO UPDATE SET"
@@ -73,7 +74,7 @@ async def upsert(
         " metadata = CASE WHEN excluded.metadata = '{}' THEN r.metadata ELSE excluded.metadata END,"
         " first_read_time = least(r.first_read_time, excluded.first_read_time),"
         " read_time = greatest(r.read_time, excluded.read_time), times = r.times + 1"
-        " RETURNING (xmax = 0) AS fresh",
+        " RETURNING r.reading_id = %(id)s::uuid AS fresh",
         {
             "user": user_id, "doc": document_id, "id": str(uuid.uuid4()),
             "title": title or document_id,
@@ -89,7 +90,8 @@ async def page(
 ) -> list[Reading]:
     """Readings, latest first."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.readings AS r WHERE r.user_id = %(user)s"
+        f"SELECT {_COLUMNS} FROM memory.readings AS r WHERE r.tenant_id = %(tenant)s"
+        f" AND r.user_id = %(user)s"
         " AND (%(time)s::timestamptz IS NULL OR (r.read_time, r.document_id) < (%(time)s, %(id)s))"
         " ORDER BY r.read_time DESC, r.document_id DESC LIMIT %(limit)s",
         {
@@ -105,7 +107,8 @@ async def page(
 async def count_others(conn: Connection, user_id: str, document_id: str) -> int:
     """How many documents the user has read besides this one."""
     cursor = await conn.execute(
-        "SELECT count(*) AS n FROM memory.readings WHERE user_id = %s AND document_id <> %s",
+        "SELECT count(*) AS n FROM memory.readings WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND document_id <> %s",
         (user_id, document_id),
     )
     row = await cursor.fetchone()
@@ -116,7 +119,7 @@ async def reweigh(conn: Connection, user_id: str, document_id: str, factor: floa
     """Multiply a reading's weight, within its bounds; False when there is none."""
     cursor = await conn.execute(
         "UPDATE memory.readings SET weight = least(greatest(weight * %s, %s), %s)"
-        " WHERE user_id = %s AND document_id = %s",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND document_id = %s",
         (factor, MIN_WEIGHT, MAX_WEIGHT, user_id, document_id),
     )
     return cursor.rowcount > 0

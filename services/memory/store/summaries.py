@@ -15,7 +15,8 @@ _COLUMNS = (
 
 LATEST_SQL = (
     f"SELECT DISTINCT ON (session_id) {_COLUMNS} FROM memory.summaries"
-    " WHERE user_id = %(user)s AND session_id = ANY(%(sessions)s) AND to_time <= %(as_of)s"
+    " WHERE tenant_id = %(tenant)s AND user_id = %(user)s AND session_id = ANY(%(sessions)s)"
+    " AND to_time <= %(as_of)s"
     " ORDER BY session_id, version DESC"
 )
 
@@ -39,7 +40,8 @@ def summary_of(row: dict[str, Any]) -> Summary:
 async def latest(conn: Connection, user_id: str, session_id: str) -> Summary | None:
     """The newest version, or None."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.summaries WHERE user_id = %s AND session_id = %s"
+        f"SELECT {_COLUMNS} FROM memory.summaries WHERE tenant_id = %(tenant)s AND user_id = %s"
+        f" AND session_id = %s"
         " ORDER BY version DESC LIMIT 1",
         (user_id, session_id),
     )
@@ -51,7 +53,8 @@ async def of_sessions(conn: Connection, user_id: str, limit: int) -> list[Summar
     """The newest version of each session, latest session first."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS} FROM (SELECT DISTINCT ON (session_id) * FROM memory.summaries"
-        " WHERE user_id = %s AND session_id <> '' ORDER BY session_id, version DESC) AS s"
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND session_id <> ''"
+        " ORDER BY session_id, version DESC) AS s"
         " ORDER BY to_time DESC, session_id LIMIT %s",
         (user_id, limit),
     )
@@ -75,7 +78,7 @@ async def insert(
         "INSERT INTO memory.summaries (tenant_id, user_id, session_id, version, text,"
         " covered_turns,"
         " covered_until, from_time, to_time, origin)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " VALUES (%(tenant)s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, user_id, session_id, version) DO NOTHING",
         (
             user_id, session_id, previous_version + 1, text, covered_turns, covered_until,

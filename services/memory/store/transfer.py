@@ -22,15 +22,14 @@ TABLES: Final[Mapping[str, LiteralString]] = {
     "readings": "read_time, document_id",
 }
 _NOT_EXPORTED: Final = ("tenant_id", "user_id", "position", "digest_attempts", "digest_error")
-_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {"turns": {"digest_attempts": 0}}
 
 
 async def rows(conn: Connection, kind: str, user_id: str) -> list[dict[str, Any]]:
     """All rows of a table that belong to a user."""
     cursor = await conn.execute(
         sql.SQL(
-            "SELECT to_jsonb(t) - %s::text[] AS record FROM {} AS t WHERE t.user_id = %s ORDER"
-            " BY {}"
+            "SELECT to_jsonb(t) - %s::text[] AS record FROM {} AS t WHERE t.tenant_id = %(tenant)s"
+            " AND t.user_id = %s ORDER BY {}"
         ).format(sql.Identifier("memory", kind), sql.SQL(TABLES[kind])),
         (list(_NOT_EXPORTED), user_id),
     )
@@ -42,11 +41,11 @@ async def insert(conn: Connection, kind: str, user_id: str, rows: Sequence[str])
     raise psycopg errors."""
     if not rows:
         return 0
-    position = (
-        sql.SQL(" || jsonb_build_object('position', nextval('memory.positions'))")
-        if kind == "turns"
-        else sql.SQL("")
-    )
+    names = sorted(records[0])
+    values = [sql.SQL("r.{}").format(sql.Identifier(name)) for name in names]
+    if kind == "turns":
+        names.append("position")
+        values.append(sql.Composed([sql.SQL("nextval('memory.positions')")]))
     cursor = await conn.execute(
         sql.SQL(
             "INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, r ||"
@@ -99,7 +98,8 @@ async def put_terms(
 async def fresh_sessions(conn: Connection, user_id: str) -> list[str]:
     """Sessions with turns that wait for digestion."""
     cursor = await conn.execute(
-        "SELECT DISTINCT session_id FROM memory.turns WHERE user_id = %s AND digest_state = 'fresh'"
+        "SELECT DISTINCT session_id FROM memory.turns WHERE tenant_id = %(tenant)s"
+        " AND user_id = %s AND digest_state = 'fresh'"
         " ORDER BY session_id",
         (user_id,),
     )

@@ -126,7 +126,8 @@ def _receipt(row: dict[str, Any]) -> AppendReceipt:
 async def get(conn: Connection, user_id: str, turn_ids: Sequence[str]) -> list[Turn]:
     """Turns by id."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %s AND t.turn_id ="
+        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.tenant_id = %(tenant)s"
+        f" AND t.user_id = %s AND t.turn_id ="
         f" ANY(%s::uuid[])",
         (user_id, list(turn_ids)),
     )
@@ -143,7 +144,8 @@ async def page(
 ) -> list[Turn]:
     """Turns, newest event first; `after` is (event_time, position) of the last one seen."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %(user)s"
+        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.tenant_id = %(tenant)s"
+        f" AND t.user_id = %(user)s"
         " AND (%(session)s = '' OR t.session_id = %(session)s)"
         " AND (NOT %(fresh)s OR t.digest_state <> 'done')"
         " AND (%(time)s::timestamptz IS NULL OR (t.event_time, t.position) < (%(time)s,"
@@ -163,9 +165,10 @@ async def page(
 
 FRESH_SQL = (
     f"SELECT {_COLUMNS}, l.terms FROM memory.turns AS t"
-    " JOIN memory.lexical AS l ON l.tenant_id = t.tenant_id AND l.user_id = t.user_id"
+    " JOIN memory.lexical AS l ON l.tenant_id = %(tenant)s AND l.user_id = t.user_id"
     "  AND l.kind = 'turn' AND l.item_id = t.turn_id"
-    " WHERE t.user_id = %(user)s AND t.digest_state <> 'done' AND t.event_time <= %(as_of)s"
+    " WHERE t.tenant_id = %(tenant)s AND t.user_id = %(user)s AND t.digest_state <> 'done'"
+    " AND t.event_time <= %(as_of)s"
     "  AND (NOT %(exclude)s OR t.session_id <> %(session)s)"
     " ORDER BY t.position DESC LIMIT %(limit)s"
 )
@@ -175,9 +178,9 @@ async def indexed(conn: Connection, user_id: str, limit: int) -> list[tuple[Turn
     """The newest turns of a user with their terms, for the search index."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS}, l.terms FROM memory.turns AS t"
-        " JOIN memory.lexical AS l ON l.tenant_id = t.tenant_id AND l.user_id = t.user_id"
+        " JOIN memory.lexical AS l ON l.tenant_id = %(tenant)s AND l.user_id = t.user_id"
         "  AND l.kind = 'turn' AND l.item_id = t.turn_id"
-        " WHERE t.user_id = %s ORDER BY t.position DESC LIMIT %s",
+        " WHERE t.tenant_id = %(tenant)s AND t.user_id = %s ORDER BY t.position DESC LIMIT %s",
         (user_id, limit),
     )
     return [(turn_of(row), row["terms"]) for row in await cursor.fetchall()]
@@ -186,7 +189,8 @@ async def indexed(conn: Connection, user_id: str, limit: int) -> list[tuple[Turn
 async def undigested(conn: Connection, user_id: str, session_id: str, limit: int) -> list[Turn]:
     """Turns of a session that wait for digestion, oldest first."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %s AND t.session_id = %s"
+        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.tenant_id = %(tenant)s"
+        f" AND t.user_id = %s AND t.session_id = %s"
         " AND t.digest_state = 'fresh' ORDER BY t.sequence LIMIT %s",
         (user_id, session_id, limit),
     )
@@ -198,7 +202,8 @@ async def between(
 ) -> list[Turn]:
     """Turns of a session with after < sequence <= until, in order."""
     cursor = await conn.execute(
-        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.user_id = %s AND t.session_id = %s"
+        f"SELECT {_COLUMNS} FROM memory.turns AS t WHERE t.tenant_id = %(tenant)s"
+        f" AND t.user_id = %s AND t.session_id = %s"
         " AND t.sequence > %s AND t.sequence <= %s ORDER BY t.sequence",
         (user_id, session_id, after, until),
     )
@@ -209,7 +214,8 @@ async def lock_fresh(conn: Connection, user_id: str, turn_ids: Sequence[str]) ->
     """Of `turn_ids`, those that are still there and still wait; locked until the transaction
     ends."""
     cursor = await conn.execute(
-        "SELECT turn_id FROM memory.turns WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
+        "SELECT turn_id FROM memory.turns WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND turn_id = ANY(%s::uuid[])"
         " AND digest_state = 'fresh' ORDER BY sequence FOR UPDATE",
         (user_id, list(turn_ids)),
     )
@@ -220,7 +226,7 @@ async def mark_digested(conn: Connection, user_id: str, turn_ids: Sequence[str])
     """These turns are done."""
     await conn.execute(
         "UPDATE memory.turns SET digest_state = 'done', digest_error = NULL"
-        " WHERE user_id = %s AND turn_id = ANY(%s::uuid[])",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND turn_id = ANY(%s::uuid[])",
         (user_id, list(turn_ids)),
     )
 
@@ -233,7 +239,8 @@ async def count_attempt(
         "UPDATE memory.turns SET digest_attempts = digest_attempts + 1, digest_error = %s,"
         " digest_state = CASE WHEN digest_attempts + 1 >= %s THEN 'quarantined' ELSE"
         " digest_state END"
-        " WHERE user_id = %s AND turn_id = %s AND digest_state = 'fresh' RETURNING digest_state",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND turn_id = %s"
+        " AND digest_state = 'fresh' RETURNING digest_state",
         (reason, limit, user_id, turn_id),
     )
     row = await cursor.fetchone()
@@ -244,7 +251,8 @@ async def release_quarantined(conn: Connection, user_id: str, session_id: str) -
     """Give quarantined turns of a session another round of attempts; returns how many."""
     cursor = await conn.execute(
         "UPDATE memory.turns SET digest_state = 'fresh', digest_attempts = 0"
-        " WHERE user_id = %s AND session_id = %s AND digest_state = 'quarantined'",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND session_id = %s"
+        " AND digest_state = 'quarantined'",
         (user_id, session_id),
     )
     return cursor.rowcount
@@ -253,7 +261,8 @@ async def release_quarantined(conn: Connection, user_id: str, session_id: str) -
 async def lock_user(conn: Connection, user_id: str) -> bool:
     """Take the user's row lock; False when the user is gone (erased)."""
     cursor = await conn.execute(
-        "SELECT 1 FROM memory.users WHERE user_id = %s FOR UPDATE", (user_id,)
+        "SELECT 1 FROM memory.users WHERE tenant_id = %(tenant)s AND user_id = %s FOR UPDATE",
+        (user_id,),
     )
     return await cursor.fetchone() is not None
 
@@ -263,7 +272,7 @@ async def ensure_user(conn: Connection, user_id: str) -> None:
     are."""
     await conn.execute(
         "INSERT INTO memory.users (tenant_id, user_id, position, index_version)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, 0, nextval('memory.positions'))"
+        " VALUES (%(tenant)s, %s, 0, nextval('memory.positions'))"
         " ON CONFLICT (tenant_id, user_id) DO UPDATE SET position = memory.users.position",
         (user_id,),
     )
@@ -273,9 +282,7 @@ async def bump_index(conn: Connection, user_id: str) -> int:
     """The searchable state of the user changed: caches of older versions are void. Returns the new
     version, that of an unknown user too."""
     cursor = await conn.execute(
-        "WITH next AS (SELECT nextval('memory.positions') AS version), bumped AS ("
-        " UPDATE memory.users SET index_version = next.version FROM next WHERE user_id = %s)"
-        " SELECT version FROM next",
+        "SELECT memory.bump_index(%(tenant)s, %s) AS version",
         (user_id,),
     )
     row = await cursor.fetchone()
@@ -287,7 +294,8 @@ async def catch_up(conn: Connection, user_id: str) -> None:
     the next one takes the next number. For turns that were imported."""
     await conn.execute(
         "UPDATE memory.users SET position = greatest(position, coalesce((SELECT max(position)"
-        " FROM memory.turns WHERE user_id = %(user)s), 0)) WHERE user_id = %(user)s",
+        " FROM memory.turns WHERE tenant_id = %(tenant)s AND user_id = %(user)s), 0))"
+        " WHERE tenant_id = %(tenant)s AND user_id = %(user)s",
         {"user": user_id},
     )
     await conn.execute(
@@ -313,7 +321,10 @@ class UserState:
     time_zone: str = "UTC"
 
 
-STATE_SQL = "SELECT position, index_version, time_zone FROM memory.users WHERE user_id = %(user)s"
+STATE_SQL = (
+    "SELECT position, index_version, time_zone FROM memory.users"
+    " WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+)
 
 
 async def state(conn: Connection, user_id: str) -> UserState:
@@ -326,9 +337,11 @@ async def state(conn: Connection, user_id: str) -> UserState:
 async def position(conn: Connection, user_id: str) -> tuple[int, int]:
     """(position, undigested turns) of a user; zeros for an unknown one."""
     cursor = await conn.execute(
-        "SELECT coalesce((SELECT position FROM memory.users WHERE user_id = %(user)s), 0) AS"
+        "SELECT coalesce((SELECT position FROM memory.users WHERE tenant_id = %(tenant)s"
+        " AND user_id = %(user)s), 0) AS"
         " position,"
-        " (SELECT count(*) FROM memory.turns WHERE user_id = %(user)s AND digest_state <>"
+        " (SELECT count(*) FROM memory.turns WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND digest_state <>"
         " 'done') AS fresh",
         {"user": user_id},
     )
@@ -351,7 +364,7 @@ async def session(conn: Connection, user_id: str, session_id: str) -> SessionRow
     """One session, or None."""
     cursor = await conn.execute(
         "SELECT session_id, turns, start_time, last_time, end_time FROM memory.sessions"
-        " WHERE user_id = %s AND session_id = %s",
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND session_id = %s",
         (user_id, session_id),
     )
     row = await cursor.fetchone()
@@ -361,8 +374,8 @@ async def session(conn: Connection, user_id: str, session_id: str) -> SessionRow
 async def end_session(conn: Connection, user_id: str, session_id: str) -> bool:
     """Mark a session as ended; False when there is none."""
     cursor = await conn.execute(
-        "UPDATE memory.sessions SET end_time = coalesce(end_time, now())"
-        " WHERE user_id = %s AND session_id = %s",
+        "UPDATE memory.sessions SET end_time = least(end_time, now())"
+        " WHERE tenant_id = %(tenant)s AND user_id = %s AND session_id = %s",
         (user_id, session_id),
     )
     return cursor.rowcount > 0
@@ -374,7 +387,7 @@ async def sessions(
     """Sessions, most recently active first."""
     cursor = await conn.execute(
         "SELECT session_id, turns, start_time, last_time, end_time FROM memory.sessions"
-        " WHERE user_id = %(user)s AND (%(time)s::timestamptz IS NULL"
+        " WHERE tenant_id = %(tenant)s AND user_id = %(user)s AND (%(time)s::timestamptz IS NULL"
         "  OR (last_time, session_id) < (%(time)s, %(id)s))"
         " ORDER BY last_time DESC, session_id DESC LIMIT %(limit)s",
         {
@@ -390,7 +403,8 @@ async def sessions(
 async def users(conn: Connection, after: str, limit: int) -> list[str]:
     """User ids of the tenant in order, after `after`."""
     cursor = await conn.execute(
-        "SELECT user_id FROM memory.users WHERE user_id > %s ORDER BY user_id LIMIT %s",
+        "SELECT user_id FROM memory.users WHERE tenant_id = %(tenant)s AND user_id > %s"
+        " ORDER BY user_id LIMIT %s",
         (after, limit),
     )
     return [row["user_id"] for row in await cursor.fetchall()]

@@ -28,10 +28,10 @@ class UsageRow:
     stopped_calls: int
 
 
-SETTINGS_SQL = "SELECT settings, etag FROM memory.settings"
+SETTINGS_SQL = "SELECT settings, etag FROM memory.settings WHERE tenant_id = %(tenant)s"
 TODAY_SQL = (
     "SELECT layer, calls, prompt_tokens + completion_tokens AS tokens FROM memory.usage"
-    " WHERE day = (now() AT TIME ZONE 'UTC')::date"
+    " WHERE tenant_id = %(tenant)s AND day = (now() AT TIME ZONE 'UTC')::date"
 )
 
 
@@ -76,7 +76,7 @@ async def put_settings(conn: Connection, value: TenantSettings) -> str:
     }
     await conn.execute(
         "INSERT INTO memory.settings (tenant_id, settings, etag)"
-        " VALUES (current_setting('nianlun.tenant_id'), %s, %s)"
+        " VALUES (%(tenant)s, %s, %s)"
         " ON CONFLICT (tenant_id) DO UPDATE SET settings = excluded.settings, etag = excluded.etag",
         (Jsonb(body), etag),
     )
@@ -99,7 +99,7 @@ async def add(
         "INSERT INTO memory.usage AS u (tenant_id, day, layer, calls, prompt_tokens,"
         " completion_tokens,"
         " cost_micros, failed_calls, stopped_calls)"
-        " VALUES (current_setting('nianlun.tenant_id'), (now() AT TIME ZONE 'UTC')::date,"
+        " VALUES (%(tenant)s, (now() AT TIME ZONE 'UTC')::date,"
         " %s, %s, %s, %s, %s, %s, %s)"
         " ON CONFLICT (tenant_id, day, layer) DO UPDATE SET calls = u.calls + excluded.calls,"
         " prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,"
@@ -115,7 +115,8 @@ async def between(conn: Connection, first: date, last: date) -> list[UsageRow]:
     """Usage by day and layer."""
     cursor = await conn.execute(
         "SELECT day, layer, calls, prompt_tokens, completion_tokens, cost_micros, failed_calls,"
-        " stopped_calls FROM memory.usage WHERE day BETWEEN %s AND %s ORDER BY day, layer",
+        " stopped_calls FROM memory.usage WHERE tenant_id = %(tenant)s AND day BETWEEN %s AND %s"
+        " ORDER BY day, layer",
         (first, last),
     )
     return [UsageRow(**row) for row in await cursor.fetchall()]

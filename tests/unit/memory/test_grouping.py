@@ -21,6 +21,8 @@ _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class FakeDatabase:
     """Keeps what it was asked to write; `before` may fail or wait, `busy` users are left out."""
 
+    citus = False
+
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
         self.busy: set[str] = set()
