@@ -81,3 +81,38 @@ async def _held_up(conn: psycopg.AsyncConnection[Any]) -> bool:
         "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     )
     return await cursor.fetchone() is not None
+
+
+async def test_positions_rise_though_who_took_a_number_first_came_second(
+    database: Database, tenant: Tenant
+) -> None:
+    advance = "SELECT memory.advance_user('rising', 'UTC')"
+    connect = psycopg.AsyncConnection.connect
+    async with (
+        await connect(database.owner_dsn) as early,
+        await connect(database.owner_dsn) as late,
+    ):
+        for conn in (early, late):
+            await conn.execute(
+                "SELECT set_config('nianlun.tenant_id', %s, false)", (tenant.tenant_id,)
+            )
+            await conn.commit()
+        first = await (await early.execute(advance)).fetchone()
+        await early.commit()
+        await early.execute("SELECT 1 FROM memory.users WHERE user_id = 'rising' FOR UPDATE")
+        waiting = asyncio.create_task(late.execute(advance))
+        blocked = None
+        async with asyncio.timeout(30):
+            while not blocked or not blocked[0]:
+                await asyncio.sleep(0.02)
+                cursor = await early.execute(
+                    "SELECT pg_blocking_pids(%s)", (late.info.backend_pid,)
+                )
+                blocked = await cursor.fetchone()
+        second = await (await early.execute(advance)).fetchone()
+        await early.commit()
+        third = await (await waiting).fetchone()
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first[0] < second[0] < third[0]
