@@ -129,7 +129,7 @@ INSERT INTO memory.turns (user_id) VALUES ($2)
 INSERT INTO memory.turns (tenant_id) VALUES ($1), ($2)
   --> tenant_id is not that of the transaction
 INSERT INTO memory.turns (tenant_id) SELECT $1 FROM unnest($2::int[])
-  --> INSERT ... SELECT would be a COPY
+  --> INSERT ... SELECT may be a COPY
 INSERT INTO memory.settings (tenant_id) VALUES ($1) ON CONFLICT (etag) DO UPDATE SET etag = now()
   --> now in ON CONFLICT
 INSERT INTO memory.usage (tenant_id) VALUES ($1) ON CONFLICT (day) DO UPDATE SET day = CURRENT_DATE

@@ -175,9 +175,8 @@ def _insert(node: ast.InsertStmt, rules: Rules) -> list[str]:
         given = [row[place] for row in select.valuesLists]
     else:
         given = [select.targetList[place].val]
-        read = any(_distributed(n, rules) for n in _walk(select))
-        if not read and node.onConflictClause is None and not node.returningClause:
-            found.append(f"{table}: INSERT ... SELECT would be a COPY")
+        if node.onConflictClause is None and not node.returningClause:
+            found.append(f"{table}: INSERT ... SELECT may be a COPY")
     if not all(
         _is_tenant(v) or (isinstance(v, ast.ColumnRef) and _column(v) == "tenant_id") for v in given
     ):

@@ -281,7 +281,7 @@ async def split(conn: Connection, user_id: str, resume: Resume) -> None:
         " CASE WHEN %(to)s::timestamptz IS NULL THEN NULL ELSE now() END, origin, language,"
         " %(etag)s"
         " FROM memory.facts WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
-        " AND fact_id = %(old)s::uuid",
+        " AND fact_id = %(old)s::uuid RETURNING fact_id",
         {
             "new": new_id, "state": resume.state.value, "at": resume.at, "to": resume.valid_to,
             "etag": uuid.uuid4().hex, "user": user_id, "old": fact_id,
