@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from services.common import errors, validate
-from services.memory import profile, safety, timex
+from services.memory import keys, profile, safety, timex
 from services.memory.append import prepare, terms_of
 from services.memory.apply import note_terms
 from services.memory.domain import Cardinality, FactKind, FactState, Message, Note, Origin, Role
@@ -299,13 +299,13 @@ def _derived(line: Line) -> tuple[dict[str, Any], str, tuple[str, ...]]:
     if isinstance(line, TurnLine):
         return _turn(line)
     if isinstance(line, FactLine):
-        return {"value_key": profile.value_key(line.value)}, "", ()
+        return {"value_key": keys.value_key(line.value)}, "", ()
     if isinstance(line, EpisodeLine):
         note = Note(
             line.note, line.session_id, line.event_time.astimezone(UTC), (), line.origin,
             line.language, line.about_from and line.about_from.astimezone(UTC), line.about_to,
         )  # fmt: skip
-        key = {"note_key": profile.value_key(line.note)}
+        key = {"note_key": keys.note_key(line.note)}
         return key, str(line.episode_id), tuple(note_terms(note))
     return {}, "", ()
 

@@ -12,7 +12,7 @@ from services.memory.store import turns as turn_store
 
 _READ = 5_000
 _UNDIGESTED = (
-    " t.tenant_id = current_setting('nianlun.tenant_id') AND t.user_id = %(user)s"
+    " t.tenant_id = %(tenant)s AND t.user_id = %(user)s"
     " AND t.digest_state <> 'done' AND t.event_time <= %(as_of)s"
     " AND (NOT %(exclude)s OR t.session_id <> %(session)s)"
 )
@@ -34,7 +34,7 @@ async def read(conn: Connection, parameters: Mapping[str, Any], terms: Sequence[
     wide = {**parameters, "terms": list(terms), "limit": _READ}
     cursor = await conn.execute(
         "SELECT t.turn_id, l.terms FROM memory.turns AS t"
-        " JOIN memory.lexical AS l ON l.tenant_id = t.tenant_id AND l.user_id = t.user_id"
+        " JOIN memory.lexical AS l ON l.tenant_id = %(tenant)s AND l.user_id = t.user_id"
         "  AND l.kind = 'turn' AND l.item_id = t.turn_id"
         f" WHERE {_UNDIGESTED} AND l.terms && %(terms)s::text[]"
         " ORDER BY t.position DESC LIMIT %(limit)s",
@@ -60,9 +60,8 @@ async def with_terms(
 ) -> list[tuple[Turn, list[str]]]:
     """These turns with their terms, as far as they are still there, newest first."""
     cursor = await conn.execute(
-        "SELECT item_id, terms FROM memory.lexical WHERE tenant_id ="
-        " current_setting('nianlun.tenant_id') AND user_id = %s AND kind = 'turn'"
-        " AND item_id = ANY(%s::uuid[])",
+        "SELECT item_id, terms FROM memory.lexical WHERE tenant_id = %(tenant)s"
+        " AND user_id = %s AND kind = 'turn' AND item_id = ANY(%s::uuid[])",
         (user_id, list(turn_ids)),
     )
     terms = {str(row["item_id"]): row["terms"] for row in await cursor.fetchall()}

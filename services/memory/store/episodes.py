@@ -70,7 +70,7 @@ async def count_indexed(conn: Connection, user_id: str, kind: str) -> int:
     """How many notes ("episode") or turns ("turn") could be searched."""
     cursor = await conn.execute(
         "SELECT count(*) AS n FROM memory.lexical WHERE tenant_id ="
-        " current_setting('nianlun.tenant_id') AND user_id = %s AND kind = %s",
+        " %(tenant)s AND user_id = %s AND kind = %s",
         (user_id, kind),
     )
     row = await cursor.fetchone()

@@ -106,9 +106,9 @@ async def summaries(
     """All versions of these sessions' summaries, and those of the user, which are made of them;
     returns whose there were ("": the user's)."""
     cursor = await conn.execute(
-        "DELETE FROM memory.summaries WHERE tenant_id = current_setting('nianlun.tenant_id')"
+        "DELETE FROM memory.summaries WHERE tenant_id = %(tenant)s"
         " AND user_id = %s AND session_id = ANY(%s)"
-        " RETURNING session_id, md5(session_id) || ':' || version AS id",
+        " RETURNING session_id, md5(session_id) || ':' || version::text AS id",
         (user_id, ["", *session_ids]),
     )
     rows = await cursor.fetchall()
@@ -155,16 +155,17 @@ async def orphan_facts(
     """Facts that rested on these turns alone: removed, and returned (attribute, value,
     valid_from). One that never had a source rests on no turn."""
     cursor = await conn.execute(
-        "DELETE FROM memory.fact_sources WHERE user_id = %s AND turn_id = ANY(%s::uuid[])"
-        " RETURNING fact_id, fact_id || ':' || turn_id AS id",
+        "DELETE FROM memory.fact_sources WHERE tenant_id = %(tenant)s AND user_id = %s"
+        " AND turn_id = ANY(%s::uuid[])"
+        " RETURNING fact_id, fact_id::text || ':' || turn_id::text AS id",
         (user_id, list(turn_ids)),
     )
     sources = await cursor.fetchall()
     removed.add("fact_sources", [row["id"] for row in sources])
     cursor = await conn.execute(
-        "DELETE FROM memory.facts AS f WHERE f.tenant_id = current_setting('nianlun.tenant_id')"
+        "DELETE FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
         " AND f.user_id = %s AND f.fact_id = ANY(%s) AND f.origin <> 'caller' AND NOT EXISTS"
-        " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = f.tenant_id"
+        " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s"
         "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)"
         " RETURNING f.fact_id, f.attribute, f.value, f.valid_from, f.state, f.cardinality",
         (user_id, [row["fact_id"] for row in sources]),
@@ -193,7 +194,8 @@ async def facts_like(
     """Every record of an attribute's value; returns the turns they rested on, and the sessions of
     those."""
     cursor = await conn.execute(
-        "DELETE FROM memory.fact_sources AS s USING memory.facts AS f WHERE f.user_id = %(user)s"
+        "DELETE FROM memory.fact_sources AS s USING memory.facts AS f"
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %(user)s AND s.tenant_id = %(tenant)s"
         " AND s.user_id = %(user)s AND s.fact_id = f.fact_id AND f.attribute = %(attribute)s"
         " AND f.value_key = %(key)s RETURNING s.turn_id, s.session_id",
         {"user": user_id, "attribute": attribute, "key": value_key},
@@ -233,12 +235,13 @@ async def episodes(
     was made from these turns, and said in these sessions."""
     cursor = await conn.execute(
         "SELECT e.note, array(SELECT s.turn_id::text FROM memory.episode_sources AS s"
-        " WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
+        " WHERE s.tenant_id = %(tenant)s AND s.user_id = e.user_id"
         " AND s.episode_id = e.episode_id) AS turns,"
         " array(SELECT e.session_id UNION SELECT s.session_id FROM memory.episode_sources AS s"
-        " WHERE s.tenant_id = e.tenant_id AND s.user_id = e.user_id"
+        " WHERE s.tenant_id = %(tenant)s AND s.user_id = e.user_id"
         " AND s.episode_id = e.episode_id) AS sessions"
-        " FROM memory.episodes AS e WHERE e.user_id = %s AND e.episode_id = ANY(%s::uuid[])",
+        " FROM memory.episodes AS e WHERE e.tenant_id = %(tenant)s AND e.user_id = %s"
+        " AND e.episode_id = ANY(%s::uuid[])",
         (user_id, list(episode_ids)),
     )
     rows = await cursor.fetchall()
@@ -314,13 +317,13 @@ async def ended_job(
 
 _PURGES: Final[dict[str, LiteralString]] = {
     "episodes": "SELECT user_id, episode_id AS id FROM memory.episodes"
-    " WHERE event_time < %s ORDER BY user_id LIMIT 1000",
-    "turns": "SELECT user_id, turn_id AS id FROM memory.turns WHERE event_time < %s"
-    " ORDER BY user_id LIMIT 1000",
+    " WHERE tenant_id = %(tenant)s AND event_time < %s ORDER BY user_id LIMIT 1000",
+    "turns": "SELECT user_id, turn_id AS id FROM memory.turns"
+    " WHERE tenant_id = %(tenant)s AND event_time < %s ORDER BY user_id LIMIT 1000",
     # By the whole key: an import gives two users facts of the same id.
-    "closed_facts": "DELETE FROM memory.facts WHERE (tenant_id, user_id, fact_id) IN"
-    " (SELECT tenant_id, user_id, fact_id FROM memory.facts"
-    "  WHERE tenant_id = current_setting('nianlun.tenant_id') AND state <> 'active'"
+    "closed_facts": "DELETE FROM memory.facts WHERE tenant_id = %(tenant)s"
+    " AND (user_id, fact_id) IN (SELECT user_id, fact_id FROM memory.facts"
+    "  WHERE tenant_id = %(tenant)s AND state <> 'active'"
     "  AND coalesce(recorded_to, closed_at) < %s LIMIT 1000) RETURNING user_id, fact_id AS id",
     "readings": "SELECT user_id, document_id AS id FROM memory.readings"
     " WHERE tenant_id = %(tenant)s AND read_time < %s ORDER BY user_id LIMIT 1000",
@@ -341,7 +344,7 @@ async def purge(conn: Connection, layer: str, before: datetime) -> int:
             await conn.execute(
                 "DELETE FROM memory.fact_sources AS s USING unnest(%s::text[], %s::uuid[])"
                 " AS gone (user_id, fact_id)"
-                " WHERE s.tenant_id = current_setting('nianlun.tenant_id')"
+                " WHERE s.tenant_id = %(tenant)s"
                 " AND s.user_id = gone.user_id AND s.fact_id = gone.fact_id",
                 ([row["user_id"] for row in rows], [row["id"] for row in rows]),
             )

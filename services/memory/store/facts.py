@@ -72,7 +72,7 @@ def fact_of(row: dict[str, Any], max_sources: int = _MAX_SOURCES) -> Fact:
 
 
 _CURRENT = (
-    " FROM memory.facts AS f WHERE f.user_id = %(user)s"
+    " FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s AND f.user_id = %(user)s"
     " AND f.state IN ('active', 'superseded') AND f.valid_from <= %(as_of)s"
     " AND (f.valid_to IS NULL OR f.valid_to > %(as_of)s)"
 )
@@ -184,7 +184,8 @@ async def rekey(
 ) -> None:
     """Give every record of an attribute, whatever its state, the key of its value."""
     cursor = await conn.execute(
-        "SELECT fact_id, value, value_key FROM memory.facts WHERE user_id = %s AND attribute = %s",
+        "SELECT fact_id, value, value_key FROM memory.facts WHERE tenant_id = %(tenant)s"
+        " AND user_id = %s AND attribute = %s",
         (user_id, attribute),
     )
     stale = [
@@ -194,7 +195,8 @@ async def rekey(
     ]
     for key, fact_id in stale:
         await conn.execute(
-            "UPDATE memory.facts SET value_key = %s WHERE user_id = %s AND fact_id = %s",
+            "UPDATE memory.facts SET value_key = %s WHERE tenant_id = %(tenant)s"
+            " AND user_id = %s AND fact_id = %s",
             (key, user_id, fact_id),
         )
 

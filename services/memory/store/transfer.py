@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, LiteralString
 
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from services.common.db import Connection
 
@@ -37,43 +37,39 @@ async def rows(conn: Connection, kind: str, user_id: str) -> list[dict[str, Any]
 
 
 async def insert(conn: Connection, kind: str, user_id: str, rows: Sequence[str]) -> int:
-    """Insert rows (JSON objects of columns) that are not there yet; returns how many. Wrong types
-    raise psycopg errors."""
+    """Insert rows (JSON objects of all exported columns) that are not there yet; returns how many.
+    Wrong types raise psycopg errors."""
     if not rows:
         return 0
-    names = sorted(records[0])
+    names = sorted(json.loads(rows[0]))
     values = [sql.SQL("r.{}").format(sql.Identifier(name)) for name in names]
     if kind == "turns":
         names.append("position")
         values.append(sql.Composed([sql.SQL("nextval('memory.positions')")]))
     cursor = await conn.execute(
         sql.SQL(
-            "INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, r ||"
-            " %s::jsonb{position})).*"
-            " FROM jsonb_array_elements(%s::jsonb) AS r ON CONFLICT DO NOTHING"
-        ).format(table=sql.Identifier("memory", kind), position=position),
-        (Jsonb(await _owner(conn, user_id, kind)), f"[{','.join(rows)}]"),
+            "INSERT INTO {table} (tenant_id, user_id, {columns}) SELECT %(tenant)s, %s, {values}"
+            " FROM jsonb_populate_recordset(NULL::{table}, %s::jsonb) AS r ON CONFLICT DO NOTHING"
+        ).format(
+            table=sql.Identifier("memory", kind),
+            columns=sql.SQL(", ").join(map(sql.Identifier, names)),
+            values=sql.SQL(", ").join(values),
+        ),
+        (user_id, f"[{','.join(rows)}]"),
     )
     return cursor.rowcount
-
-
-async def _owner(conn: Connection, user_id: str, kind: str) -> dict[str, Any]:
-    cursor = await conn.execute("SELECT current_setting('nianlun.tenant_id') AS tenant")
-    row = await cursor.fetchone()
-    assert row is not None
-    return {"tenant_id": row["tenant"], "user_id": user_id, **_DEFAULTS.get(kind, {})}
 
 
 async def without_terms(conn: Connection, user_id: str) -> list[tuple[str, str]]:
     """(kind, id) of turns and notes that have no lexical entry."""
     cursor = await conn.execute(
-        "SELECT 'turn' AS kind, t.turn_id AS id FROM memory.turns AS t WHERE t.tenant_id ="
-        " current_setting('nianlun.tenant_id') AND t.user_id = %(user)s AND NOT EXISTS (SELECT 1"
-        "  FROM memory.lexical AS l WHERE l.tenant_id = t.tenant_id AND l.user_id = t.user_id"
+        "SELECT 'turn' AS kind, t.turn_id AS id FROM memory.turns AS t WHERE"
+        " t.tenant_id = %(tenant)s AND t.user_id = %(user)s AND NOT EXISTS (SELECT 1"
+        "  FROM memory.lexical AS l WHERE l.tenant_id = %(tenant)s AND l.user_id = t.user_id"
         "  AND l.kind = 'turn' AND l.item_id = t.turn_id)"
-        " UNION ALL SELECT 'episode', e.episode_id FROM memory.episodes AS e WHERE e.tenant_id ="
-        " current_setting('nianlun.tenant_id') AND e.user_id = %(user)s AND NOT EXISTS (SELECT 1"
-        "  FROM memory.lexical AS l WHERE l.tenant_id = e.tenant_id AND l.user_id = e.user_id"
+        " UNION ALL SELECT 'episode', e.episode_id FROM memory.episodes AS e WHERE"
+        " e.tenant_id = %(tenant)s AND e.user_id = %(user)s AND NOT EXISTS (SELECT 1"
+        "  FROM memory.lexical AS l WHERE l.tenant_id = %(tenant)s AND l.user_id = e.user_id"
         "  AND l.kind = 'episode' AND l.item_id = e.episode_id)",
         {"user": user_id},
     )
@@ -90,7 +86,7 @@ async def put_terms(
     async with conn.cursor() as cursor:
         await cursor.executemany(
             "INSERT INTO memory.lexical (tenant_id, user_id, kind, item_id, tok_version, terms)"
-            " VALUES (current_setting('nianlun.tenant_id'), %s, %s, %s, %s, %s)",
+            " VALUES (%(tenant)s, %s, %s, %s, %s, %s)",
             [(user_id, kind, i, tok_version, list(terms)) for kind, i, terms in rows],
         )
 

@@ -302,7 +302,7 @@ async def catch_up(conn: Connection, user_id: str) -> None:
         "INSERT INTO memory.sessions AS s (tenant_id, user_id, session_id, turns, start_time,"
         " last_time) SELECT t.tenant_id, t.user_id, t.session_id, max(t.sequence),"
         " min(t.event_time), max(t.event_time) FROM memory.turns AS t"
-        " WHERE t.tenant_id = current_setting('nianlun.tenant_id') AND t.user_id = %s"
+        " WHERE t.tenant_id = %(tenant)s AND t.user_id = %s"
         " GROUP BY t.tenant_id, t.user_id, t.session_id"
         " ON CONFLICT (tenant_id, user_id, session_id) DO UPDATE SET"
         "  turns = greatest(s.turns, excluded.turns),"
