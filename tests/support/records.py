@@ -29,7 +29,7 @@ LINES: dict[str, dict[str, Any]] = {
     "fact_sources": {"fact_id": ID, **SOURCE},
     "episodes": {
         "episode_id": ID, "session_id": "s1", "note": "The user likes tea", "event_time": AT,
-        "note_key": "theuserlikestea", "about_from": AT, "about_to": None, "origin": "llm",
+        "note_key": "=userlikestea", "about_from": AT, "about_to": None, "origin": "llm",
         "language": "en", "etag": "0a1b", "create_time": AT,
     },
     "episode_sources": {"episode_id": ID, **SOURCE},

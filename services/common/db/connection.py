@@ -29,6 +29,8 @@ class Connection(psycopg.AsyncConnection[DictRow]):
     """A connection of the pool. ``tenant_id`` is '' outside of a tenant's transaction."""
 
     tenant_id: str = ""
+    used_at: float = 0.0
+    """When its last user gave it back, on the monotonic clock."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

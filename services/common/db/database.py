@@ -31,6 +31,7 @@ from services.common.telemetry import PoolState
 _Start = Callable[[Connection], Awaitable[object]]
 
 _RECONNECT_S = 5.0
+_FRESH_S = 0.25
 """How long the pool insists on one reconnection: beyond it the next caller starts a fresh attempt,
 so that recovery after an outage never waits for a long back-off."""
 _DOUBT_S = 2.0
@@ -127,7 +128,7 @@ class Database:
     async def plain(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode, without a tenant; for single statements."""
         with _translated():
-            async with self._acquired(AsyncConnectionPool.check_connection) as conn:
+            async with self._acquired(_check) as conn:
                 yield conn
 
     async def ready(self) -> str | None:
@@ -192,6 +193,7 @@ class Database:
         finally:
             self._in_use -= 1
             conn.tenant_id = ""
+            conn.used_at = time.monotonic()
             hold.active = False
             self._held.reset(token)
             await self._pool.putconn(conn)
@@ -272,6 +274,13 @@ def _begin(tenant: str, timeout_ms: str, snapshot: bool) -> list[sql.Composed]:
         statements.append(setting.format(sql.Literal(tenant)))
     setting = sql.SQL("SET LOCAL statement_timeout = {}")
     return [*statements, setting.format(sql.Literal(timeout_ms))]
+
+
+async def _check(conn: Connection) -> None:
+    """Raises where the server has closed the connection. One that was used just now is not asked:
+    for small statements that question is half of the work."""
+    if time.monotonic() - conn.used_at > _FRESH_S:
+        await AsyncConnectionPool.check_connection(conn)
 
 
 async def _roll_back(conn: Connection) -> None:

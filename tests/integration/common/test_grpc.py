@@ -255,7 +255,8 @@ async def test_g01_the_deadline_goes_through_two_hops_and_all_stop(serve: Serve,
     assert caught.value.code() is Code.DEADLINE_EXCEEDED
     async with asyncio.timeout(30):
         await until(lambda: sorted(stopped) == ["embedder", "memory"])
-    assert left["first"] <= 2.0
+    # gRPC rounds what it sends up.
+    assert left["first"] <= 2.1
     assert left["memory"] < left["first"]
     assert left["embedder"] < left["memory"] - 0.15
     await to_last.close()

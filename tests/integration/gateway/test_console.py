@@ -360,7 +360,7 @@ async def test_the_keyboard_alone_reaches_everything(page: Any, fake_llm: FakeLl
     await expect(page.locator(".msg.bot .judge")).to_have_count(1)
     await page.keyboard.press("Alt+2")
     await page.wait_for_url("**/#/memory")
-    assert await page.evaluate("document.activeElement.id") == "view"
+    await expect(page.locator("#view")).to_be_focused()
     seen = set()
     for _ in range(40):
         await page.keyboard.press("Tab")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable
 
 import grpc
 import psycopg
@@ -37,13 +39,11 @@ def script(fake_llm: FakeLlm, delay_s: float) -> None:
     fake_llm.on(_summary_of_canary, fake.text(f"They chose {CANARY}.", delay_s=delay_s))
 
 
-async def being_summarised(fake_llm: FakeLlm, calls: int = 1) -> None:
-    """Wait until the model has been asked for so many summaries of the canary."""
-    for _ in range(400):
-        if sum(map(_summary_of_canary, fake_llm.chats())) >= calls:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("no summary was asked for")
+async def asked(fake_llm: FakeLlm, about: Callable[[Call], bool], calls: int = 1) -> None:
+    """Wait until the model has had so many calls of the kind."""
+    async with asyncio.timeout(30):
+        while sum(map(about, fake_llm.chats())) < calls:  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.02)
 
 
 async def summary(memory: Memory, user: str, session: str = "") -> str:
@@ -83,7 +83,7 @@ async def test_d05_a_note_deleted_while_its_summary_is_written(
     await smart.say("u", "Let us talk about Rust")
     await smart.settled()
     await start_ending(smart, "u")
-    await being_summarised(fake_llm)
+    await asked(fake_llm, _summary_of_canary)
     (note,) = await smart.episodes("u")
     await smart.stub.DeleteEpisode(
         pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=note.episode_id)
@@ -107,7 +107,7 @@ async def test_d05_a_turn_deleted_while_a_later_version_is_written(
     await smart.say("u", "Let us talk about Rust")
     await smart.settled()
     await start_ending(smart, "u")
-    await being_summarised(fake_llm, 2)
+    await asked(fake_llm, _summary_of_canary, 2)
     await smart.stub.DeleteTurn(
         pb.DeleteTurnRequest(request_id=rid(), user_id="u", turn_id=said.turn_id)
     )
@@ -122,20 +122,21 @@ async def test_d03_what_was_shown_with_a_turn_is_deleted_while_it_is_digested(
     # The last turn is the second or the third of those that are read together.
     notes = [{"turns": [n], "note": f"The user wants {CANARY} for comments."} for n in (2, 3)]
     fake_llm.on(None, fake.text(answer()))
-    fake_llm.on("Good morning", fake.text(answer(), delay_s=0.4))
-    fake_llm.on(_extraction_of_canary, fake.text(answer(notes=notes), delay_s=0.6))
+    first, second = threading.Event(), threading.Event()
+    fake_llm.on("Good morning", fake.text(answer(), gate=first))
+    fake_llm.on(_extraction_of_canary, fake.text(answer(notes=notes), gate=second))
     # While the model reads the first turn, the next two wait.
     await smart.say("u", "Good morning, I am back")
+    await asked(fake_llm, lambda call: "Good morning" in call.text)
     said = await smart.say("u", f"I decided on {CANARY}")
     await smart.say("u", "Let us use it for comments")
-    for _ in range(400):
-        if any(map(_extraction_of_canary, fake_llm.chats())):
-            break
-        await asyncio.sleep(0.02)
+    first.set()
+    await asked(fake_llm, _extraction_of_canary)
     assert "for comments" in fake_llm.chats()[-1].text
     await smart.stub.DeleteTurn(
         pb.DeleteTurnRequest(request_id=rid(), user_id="u", turn_id=said.turn_id)
     )
+    second.set()
     await smart.settled()
     assert await smart.episodes("u") == []
     # What is left was read again without it, and is digested.
