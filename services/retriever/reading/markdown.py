@@ -15,7 +15,9 @@ from services.retriever.reading.blocks import Block, Kind
 
 _ATX: Final = re.compile(r"^ {0,3}(#{1,6})(?![^ \t])(.*)$")
 _SETEXT: Final = re.compile(r"^ {0,3}(=+|-+)[ \t]*$")
-_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+# The info string of a backtick fence holds no backtick: "```x```" is code within a line.
+_FENCE: Final = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,})")
+_FENCE_INDENT: Final = 3
 _LIST: Final = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
 _RULE: Final = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _DELIMITER: Final = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
@@ -91,7 +93,7 @@ def _step(scan: _Scan) -> None:
     if not content.strip() or _RULE.match(content):
         scan.at += 1
     elif fence:
-        _code(scan, fence.group(1))
+        _code(scan, len(fence.group(1)), fence.group(2))
     elif atx:
         _heading(scan, len(atx.group(1)), _without_closing(atx.group(2)), scan.at)
     elif _COMMENT.match(content):
@@ -127,12 +129,16 @@ def _heading(scan: _Scan, level: int, inline: str, last: int) -> None:
     scan.add(Kind.TITLE, first, last)
 
 
-def _code(scan: _Scan, mark: str) -> None:
+def _code(scan: _Scan, indent: int, mark: str) -> None:
+    """A fence that was opened by `mark`. An opening inside a list stands as far in as its item, so
+    the closing one may be indented from there on: deeper ones are code."""
     first = scan.at
     last = len(scan.lines) - 1
     for index in range(first + 1, len(scan.lines)):
-        content = scan.lines[index][1].strip()
-        if content.startswith(mark) and not content.strip(mark[0]):
+        line = scan.lines[index][1].rstrip(" \t")
+        content = line.lstrip(" ")
+        deep = len(line) - len(content) > indent + _FENCE_INDENT
+        if not deep and content.startswith(mark) and not content.strip(mark[0]):
             last = index
             break
     scan.add(Kind.CODE, first, last, whole=True)

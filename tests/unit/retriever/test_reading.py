@@ -109,6 +109,40 @@ def test_markdown_blocks_point_into_the_source() -> None:
     assert code.section == ("A", "B")
 
 
+def test_code_within_a_line_opens_no_fence() -> None:
+    source = "Run\n\n```npm install```\n\n# Limits\n\nThe limit is 5 MB.\n\n- p\n\n```x`\n\nlast\n"
+    blocks = reader.read(Source(text=source, format=Format.MARKDOWN)).blocks
+    assert [(b.kind, b.text, b.section) for b in blocks] == [
+        (Kind.PARAGRAPH, "Run", ()),
+        (Kind.PARAGRAPH, "```npm install```", ()),
+        (Kind.TITLE, "# Limits", ("Limits",)),
+        (Kind.PARAGRAPH, "The limit is 5 MB.", ("Limits",)),
+        (Kind.LIST, "- p", ("Limits",)),
+        (Kind.PARAGRAPH, "```x`", ("Limits",)),
+        (Kind.PARAGRAPH, "last", ("Limits",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "closed"),
+    [
+        ("```md\n    ```\n# no heading\n```", True),
+        ("```\n\t```\n# no heading\n   ```  ", True),
+        ("````\n```\n# no heading\n````", True),
+        ("~~~ a`b\n```\n# no heading\n~~~~", True),
+        ("   ```\n   x\n      ```", True),
+        ("```\n~~~\n# no heading", False),
+    ],
+)
+def test_a_fence_ends_where_its_own_mark_stands(code: str, closed: bool) -> None:
+    source = f"{code}\n\n# After\n\nend\n"
+    blocks = reader.read(Source(text=source, format=Format.MARKDOWN)).blocks
+    assert [b.kind for b in blocks if b.kind is not Kind.PARAGRAPH] == (
+        [Kind.CODE, Kind.TITLE] if closed else [Kind.CODE]
+    )
+    assert blocks[0].text.strip() == (code if closed else source).strip()
+
+
 def test_html_leaves_boilerplate_out() -> None:
     page = (
         "<html><head><title>Otters</title><style>p{}</style></head><body><nav>Home About</nav>"
