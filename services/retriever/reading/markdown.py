@@ -23,8 +23,18 @@ _RULE: Final = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]
 _DELIMITER: Final = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _COMMENT: Final = re.compile(r"^ {0,3}<!--")
 _FRONT: Final = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+# What may stand at the margin of front matter: a key, an item of a list, a bracket, a comment.
+_FRONT_KEY: Final = re.compile(r"[\w\"'][\w .\"'-]*+:(?:[ \t]|$)")
+_FRONT_OTHER: Final = re.compile(r"-[ \t]|[\]}#]|$")
 _FRONT_TITLE: Final = re.compile(r"^title:[ \t]*(\S.*)$", re.MULTILINE)
-_INLINE: Final = re.compile(r"!?\[([^\[\]]*)\]\((?:[^()]|\([^()]*\))*\)|[*_`]{1,3}")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\((?:[^()]|\([^()]*\))*\)")
+_LITERAL: Final = re.compile(r"\\([!-/:-@\[-`{-~])|(?<!`)(`++)(.+?)(?<!`)\2(?!`)")
+_EMPHASIS: Final = re.compile(
+    r"(\*{1,3})(?=\S)(.+?)(?<=\S)\1|(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\3(?!\w)"
+)
+_KEPT: Final = re.compile(r"\0(\d+)\0")
+_MAX_MARKED: Final = 1_000
+_MAX_NESTED: Final = 3
 _CELL: Final = re.compile(r"(?<!\\)\|")
 
 
@@ -55,8 +65,23 @@ class _Scan:
 
 
 def plain(inline: str) -> str:
-    """A heading without its inline marks and link targets."""
-    return " ".join(_INLINE.sub(lambda m: m.group(1) or "", inline).split())
+    """A heading without its inline marks and link targets.
+
+    Marks are what CommonMark takes for some: in pairs, `_` at the edge of a word only, nothing in
+    code or after a backslash. A line of more than 1,000 characters is no heading with marks."""
+    text = inline.replace("\0", "")
+    if len(text) <= _MAX_MARKED:
+        kept: list[str] = []
+
+        def keep(match: re.Match[str]) -> str:
+            kept.append(match.group(1) or match.group(3).strip())
+            return f"\0{len(kept) - 1}\0"
+
+        text = _LINK.sub(lambda m: m.group(1), _LITERAL.sub(keep, text))
+        for _ in range(_MAX_NESTED):
+            text = _EMPHASIS.sub(lambda m: m.group(2) or m.group(4), text)
+        text = _KEPT.sub(lambda m: kept[int(m.group(1))], text)
+    return " ".join(text.split())
 
 
 def read(text: str) -> tuple[str, list[Block]]:
@@ -64,7 +89,7 @@ def read(text: str) -> tuple[str, list[Block]]:
     title = ""
     begin = 0
     front = _FRONT.match(text)
-    if front:
+    if front and _has_keys(front.group(1)):
         begin = front.end()
         named = _FRONT_TITLE.search(front.group(1))
         title = _unquoted(named.group(1).strip()) if named else ""
@@ -75,6 +100,14 @@ def read(text: str) -> tuple[str, list[Block]]:
         title = next((b.text for b in scan.blocks if b.kind is Kind.TITLE), "")
         title = plain(title.lstrip("# ").split("\n")[0])
     return title, scan.blocks
+
+
+def _has_keys(front: str) -> bool:
+    """Whether what stands between two rules is front matter, that is YAML with keys, not text."""
+    margin = [line for line in front.split("\n") if not line.startswith((" ", "\t"))]
+    keys = [line for line in margin if _FRONT_KEY.match(line)]
+    others = [line for line in margin if _FRONT_OTHER.match(line.rstrip())]
+    return bool(keys) and len(keys) + len(others) == len(margin)
 
 
 def _lines(text: str, begin: int) -> list[tuple[int, str]]:
@@ -146,8 +179,14 @@ def _code(scan: _Scan, indent: int, mark: str) -> None:
 
 
 def _comment(scan: _Scan) -> None:
+    """Leaves a comment out; what stands behind it on its last line is read as a line."""
     while scan.at < len(scan.lines):
-        closed = "-->" in scan.lines[scan.at][1]
+        start, content = scan.lines[scan.at]
+        _, closed, behind = content.partition("-->")
+        if closed and behind.strip():
+            rest = behind.lstrip()
+            scan.lines[scan.at] = (start + len(content) - len(rest), rest)
+            break
         scan.at += 1
         if closed:
             break

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.retriever.chunking import chunk
-from services.retriever.reading import reader, tables
+from services.retriever.reading import markdown, reader, tables
 from services.retriever.reading.blocks import Format, Kind, ReadError, Source, Unreadable
 from services.retriever.reading.encoding import decode
 from services.retriever.reading.tables import Cell
@@ -143,6 +143,60 @@ def test_a_fence_ends_where_its_own_mark_stands(code: str, closed: bool) -> None
     assert blocks[0].text.strip() == (code if closed else source).strip()
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("max_connections_per_host", "max_connections_per_host"),
+        ("_private and __dunder", "_private and __dunder"),
+        ("The `__init__` of ``a`b``", "The __init__ of a`b"),
+        ("SELECT * FROM t, 2 * 3 * 4", "SELECT * FROM t, 2 * 3 * 4"),
+        ("**Bold**, *it*, __too__, _it_, ***both***", "Bold, it, too, it, both"),
+        ("**_x_** and *a __b_c__ d*", "x and a b_c d"),
+        ("un*frigging*believable", "unfriggingbelievable"),
+        (r"max\_open\_files \*", "max_open_files *"),
+        ("See [the _guide_](https://x.y/a_b_c) ![logo_a_b](i.png)", "See the guide logo_a_b"),
+        ("配置 **max_conn** 说明", "配置 max_conn 说明"),
+        ("`` ` ``", "`"),
+        ("`unclosed", "`unclosed"),
+    ],
+)
+def test_a_heading_loses_its_marks_and_nothing_else(written: str, shown: str) -> None:
+    assert markdown.plain(written) == shown
+    blocks = reader.read(Source(text=f"# {written}\n\nx", format=Format.MARKDOWN)).blocks
+    assert blocks[1].section == (shown,)
+
+
+@pytest.mark.parametrize(
+    ("front", "body"),
+    [
+        ("---\nThe limit is 5 MB.\n---\n\nend", ["The limit is 5 MB.\n---", "end"]),
+        ("---\n\nNote: read on.\n\nMore\n\n---\nend", ["Note: read on.", "More", "end"]),
+        ("---\n\n---\nend", ["end"]),
+        ("---\n# A\n---\nend", ["# A", "end"]),
+        ('---\n# c\n"a b": 1\ntags:\n- x\n- y\n\nlong: |\n  Some text.\n---\nend', ["end"]),
+        ("---\n标题: x\nlist: [\n  a\n]\nempty:\n...\nend", ["end"]),
+    ],
+)
+def test_front_matter_has_keys(front: str, body: list[str]) -> None:
+    blocks = reader.read(Source(text=front, format=Format.MARKDOWN)).blocks
+    assert [b.text for b in blocks] == body
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("<!-- x --> The limit is 5 MB.\nMore.", ["The limit is 5 MB.\nMore."]),
+        ("<!-- a\nb -->     <!-- c -->Kept\n\nend", ["Kept", "end"]),
+        ("<!-- a -->\nend", ["end"]),
+        ("<!-- a\n\nb -->  \n\nend", ["end"]),
+    ],
+)
+def test_what_stands_behind_a_comment_is_kept(source: str, texts: list[str]) -> None:
+    parsed = reader.read(Source(text=source, format=Format.MARKDOWN))
+    assert [b.text for b in parsed.blocks] == texts
+    assert all(parsed.text[b.start : b.end] == b.text for b in parsed.blocks)
+
+
 def test_html_leaves_boilerplate_out() -> None:
     page = (
         "<html><head><title>Otters</title><style>p{}</style></head><body><nav>Home About</nav>"
@@ -252,6 +306,10 @@ def test_a_document_of_one_repeated_piece_takes_linear_time(unit: str, form: For
     "content",
     [
         "# a" + " " * 100_000 + "#x",
+        "# " + "*a _b " * 20_000,
+        "# " + "_`" * 20_000,
+        "---\n" + "a" * 50_000 + "\n" + "b " * 50_000 + "\n---\nx",
+        "<!-- -->x" * 20_000,
         "|a|\n" + " " * 100_000 + "-x",
         "---\ntitle: a" + " " * 100_000 + "b\n---\ntext",
         "<div>" * 10_000 + "</span>" * 20_000 + "x",
