@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.retriever.reading import tables
@@ -49,6 +49,7 @@ class OpenTable:
     _row_open: bool = False
     _in_caption: bool = False
     _stray: list[str] = field(default_factory=list)
+    _sections: list[int] = field(default_factory=list)
 
     def sink(self) -> list[str]:
         """Where text goes now."""
@@ -62,8 +63,7 @@ class OpenTable:
             self._in_caption = True
         elif tag in ("tr", "thead", "tbody", "tfoot"):
             self._in_caption = False
-            self._close_cell()
-            self._row_open = False
+            self._close_row(tag)
             if tag == "tr":
                 self.rows.append([])
                 self._row_open = True
@@ -87,8 +87,7 @@ class OpenTable:
         elif tag in ("td", "th"):
             self._close_cell()
         elif tag in ("tr", "thead", "tbody", "tfoot"):
-            self._close_cell()
-            self._row_open = False
+            self._close_row(tag)
         elif tag in _BREAKS:
             self.sink().append(" ")
 
@@ -110,8 +109,7 @@ class OpenTable:
     def close(self) -> list[TableText | str]:
         """What the table comes to, then its long nested ones. Layout tables: paragraphs."""
         self._close_cell()
-        rows = [row for row in self.rows if any(cell.text for cell in row)]
-        self.rows = rows
+        rows = [row for row in self.rows if _says(row)]
         before: list[TableText | str] = []
         stray = " ".join("".join(self._stray).split())
         if stray:
@@ -123,7 +121,23 @@ class OpenTable:
         if self.layout or len(rows) == 1 or (width == 1 and not any(r[0].header for r in rows)):
             cells = [cell.text for row in rows for cell in row if cell.text]
             return [*before, *([caption] if caption else []), *cells, *self.nested]
-        return [*before, _text(rows, caption), *self.nested]
+        return [*before, _text(self._cut(), caption), *self.nested]
+
+    def _cut(self) -> list[list[Cell]]:
+        """All rows, the empty ones too; no cell reaches beyond its head, body or foot."""
+        out: list[list[Cell]] = []
+        for end in (*self._sections, len(self.rows)):
+            out.extend(
+                [replace(cell, rowspan=min(cell.rowspan, end - at)) for cell in self.rows[at]]
+                for at in range(len(out), end)
+            )
+        return out
+
+    def _close_row(self, tag: str) -> None:
+        self._close_cell()
+        self._row_open = False
+        if tag != "tr" and self._sections[-1:] != [len(self.rows)]:
+            self._sections.append(len(self.rows))
 
     def _close_cell(self) -> None:
         if self._cell is None:
@@ -134,10 +148,18 @@ class OpenTable:
         self._cell = None
 
 
+def _says(row: list[Cell]) -> bool:
+    return any(cell.text for cell in row)
+
+
 def _text(rows: list[list[Cell]], caption: str) -> TableText:
-    grid = tables.expand(rows)
+    """Rows without a text of their own go last: cells from above hang down through them."""
+    top = tables.header_rows(rows)
+    kept = [at for at, row in enumerate(rows) if _says(row)]
+    full = tables.expand(rows)
+    grid = [full[at] for at in kept]
     # A table without header cells: its first row names the columns in all but a few cases.
-    count = tables.header_rows(rows) or 1
+    count = min(sum(at < top for at in kept), len(kept) - 1) or 1
     cut = tables.pieces(grid, count)
     header = "\n".join(tables.line(row) for row in grid[:count])
     lead = f"{caption}\n{header}\n" if caption else f"{header}\n"

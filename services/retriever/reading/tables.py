@@ -101,11 +101,14 @@ def header_rows(rows: Sequence[Sequence[Cell]]) -> int:
     """How many rows at the top are the header.
 
     All leading rows of header cells; a first row whose cells span several rows takes those rows in.
+    Rows without text are no header and end none.
     """
     count = 0
     reach = 0
     for index, row in enumerate(rows):
-        if row and all(cell.header for cell in row):
+        if not any(cell.text for cell in row):
+            continue
+        if all(cell.header for cell in row):
             count = index + 1
             reach = max(reach, *(index + min(cell.rowspan, len(rows)) for cell in row))
         elif index < reach and count:

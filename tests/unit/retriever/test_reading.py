@@ -238,6 +238,46 @@ def test_nested_table_is_neither_lost_nor_doubled() -> None:
         assert text.count(word) == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        (
+            "<tr><th>Part<th>Size<tr><td rowspan=2>Bolt<td>5<tr><td></td></tr><tr><td>Nut<td>7",
+            ["| Part | Size |", "| Bolt | 5 |", "| Nut | 7 |"],
+        ),
+        (
+            "<tr><td>Part<td>Size<tr><td rowspan=2>Bolt<td>5</tr><tr></tr><tr><td>Nut<td>7",
+            ["| Part | Size |", "| Bolt | 5 |", "| Nut | 7 |"],
+        ),
+        (
+            (
+                "<tr><td>Part<td>A<td>B<tr><td rowspan=3>Bolt<td>1<td>2<tr><td><td><tr><td>3<td>4"
+                "<tr><td>Nut<td>5<td>6"
+            ),
+            ["| Part | A | B |", "| Bolt | 1 | 2 |", "| Bolt | 3 | 4 |", "| Nut | 5 | 6 |"],
+        ),
+        (
+            (
+                "<tr></tr><thead><tr><th rowspan=2>Part<th>Size<tr><td></thead>"
+                "<tbody><tr><td>Bolt<td>5<tr><td>Nut<td>7"
+            ),
+            ["| Part | Size |", "| Bolt | 5 |", "| Nut | 7 |"],
+        ),
+        (
+            (
+                "<thead><tr><th rowspan=2>Part<th>Size</thead><tr><td>Bolt<td>5"
+                "<tbody><tr><td rowspan=0>Nut<td>7<tr><td>8<tbody><tr><td>Pin<td>9"
+            ),
+            ["| Part | Size |", "| Bolt | 5 |", "| Nut | 7 |", "| Nut | 8 |", "| Pin | 9 |"],
+        ),
+    ],
+)
+def test_a_spanning_cell_hangs_through_empty_rows(rows: str, lines: list[str]) -> None:
+    parsed = reader.read(Source(text=f"<table>{rows}</table>", format=Format.HTML))
+    assert parsed.text.split("\n") == lines
+    assert [b.header for b in parsed.blocks] == lines[:1]
+
+
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=5),
