@@ -112,13 +112,13 @@ def register_handlers(made: Parts, settings: RetrieverSettings) -> None:
     promoter = Promoter(made.db, settings.maintenance_dsn, settings.index_memory_mb)
     calibrator = Calibrator(made.db, made.searcher, made.calibrations)
     jobs = made.jobs
-    jobs.register(INGEST, ingester.run, timeout_s=_LONG_S)
+    jobs.register(INGEST, ingester.run, timeout_s=_LONG_S, resumes=True, forget=ingester.forget)
     jobs.register(BACKFILL, backfiller.backfill, timeout_s=_LONG_S)
     jobs.register(REEMBED, backfiller.reembed, timeout_s=_LONG_S)
     jobs.register(MERGE, Merger(made.db).run, timeout_s=_LONG_S)
     jobs.register(PROMOTE, promoter.run, timeout_s=_LONG_S)
     jobs.register(DEMOTE, promoter.drop, timeout_s=_LONG_S)
-    jobs.register(CALIBRATE, calibrator.run, timeout_s=_LONG_S)
+    jobs.register(CALIBRATE, calibrator.run, timeout_s=_LONG_S, forget=calibrator.forget)
 
 
 class RetrieverApp:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.common.db import Database
+from services.common.db import Connection, Database
 from services.common.jobs import JobRun, Quarantine
 from services.retriever.calibrations import Calibrations
 from services.retriever.domain import Scope
@@ -67,6 +67,11 @@ class Calibrator:
         await job.progress(len(asked), len(asked))
         numbers = json.loads(fitted.to_json())
         return {k: f"{v:.4f}" if isinstance(v, float) else str(v) for k, v in numbers.items()}
+
+    @staticmethod
+    async def forget(conn: Connection, subject: Mapping[str, str]) -> None:
+        """Removes the pairs of a job that is removed."""
+        await store.drop_pairs(conn, subject["upload_id"])
 
 
 def _spec(query: str, collection_id: str) -> SearchSpec:

@@ -51,6 +51,11 @@ class Tally:
         """Counts as the job's result map."""
         return {name: str(value) for name, value in vars(self).items()}
 
+    @classmethod
+    def of(cls, result: Mapping[str, str]) -> Tally:
+        """What earlier attempts of the job have counted."""
+        return cls(**{name: int(result.get(name, 0)) for name in cls.__dataclass_fields__})
+
 
 @dataclass(frozen=True)
 class _Group:
@@ -76,7 +81,7 @@ class Ingester:
         """Works off one upload. A rerun goes on with what is left of it."""
         upload_id = job.subject["upload_id"]
         collection_id = job.subject["collection_id"]
-        tally = Tally()
+        tally = Tally.of(job.result)
         async with self.db.tenant() as conn:
             left = await documents.count_uploads(conn, upload_id)
         total = int(job.subject.get("documents", left))
@@ -94,6 +99,11 @@ class Ingester:
             await job.progress(total - max(left, 0), total)
         return tally.result()
 
+    @staticmethod
+    async def forget(conn: Connection, subject: Mapping[str, str]) -> None:
+        """Removes what is left of the upload of a job that is removed."""
+        await documents.drop_uploads(conn, subject["upload_id"])
+
     async def _group(
         self,
         job: JobRun,
@@ -103,21 +113,26 @@ class Ingester:
         tally: Tally,
     ) -> None:
         loop = asyncio.get_running_loop()
-        fresh = await self._changed(collection, upload_id, waiting, tally)
+        fresh = await self._changed(job, collection, upload_id, waiting, tally)
         if not fresh:
             return
         group = await loop.run_in_executor(self.executor, _read, fresh)
         for upload, error in group.failures:
-            await self._fail(job, collection, upload_id, upload, error)
-            tally.failed += 1
+            await self._fail(job, collection, upload_id, upload, error, tally)
         if not group.documents:
             return
         made = [await self._embed(collection, m, group.texts) for m in collection.writing]
         async with self.db.tenant() as conn:
             await self._write(conn, collection, upload_id, group, made, tally)
+            await job.keep(conn, tally.result())
 
     async def _changed(
-        self, collection: Collection, upload_id: str, waiting: Sequence[Upload], tally: Tally
+        self,
+        job: JobRun,
+        collection: Collection,
+        upload_id: str,
+        waiting: Sequence[Upload],
+        tally: Tally,
     ) -> list[Upload]:
         """Those uploads that have to be read; takes care of the others, whose content is what
         stands there already."""
@@ -138,8 +153,10 @@ class Ingester:
             if renewed:
                 await documents.put_metadata(conn, collection_id, renewed)
                 await writing.changed(conn, collection_id)
-        tally.replaced += len(renewed)
-        tally.unchanged += len(taken) - len(renewed)
+            tally.replaced += len(renewed)
+            tally.unchanged += len(taken) - len(renewed)
+            if taken:
+                await job.keep(conn, tally.result())
         known = {u.position for u in same}
         return [u for u in waiting if u.position not in known]
 
@@ -150,17 +167,18 @@ class Ingester:
         upload_id: str,
         upload: Upload,
         error: ReadError,
+        tally: Tally,
     ) -> None:
+        document_id, reason = upload.document_id, "INVALID_ARGUMENT"
         async with self.db.tenant() as conn:
-            if await documents.take_uploads(conn, upload_id, [upload.position]):
-                await documents.put_failed(
-                    conn,
-                    collection.collection_id,
-                    upload.document_id,
-                    "INVALID_ARGUMENT",
-                    error.message,
-                )
-        await job.item_error(upload.document_id, "INVALID_ARGUMENT", error.message)
+            if not await documents.take_uploads(conn, upload_id, [upload.position]):
+                return
+            await documents.put_failed(
+                conn, collection.collection_id, document_id, reason, error.message
+            )
+            tally.failed += 1
+            await job.item_error_in(conn, document_id, reason, error.message)
+            await job.keep(conn, tally.result())
 
     async def _embed(
         self, collection: Collection, model_id: str, texts: Mapping[bytes, IndexedText]

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from services.common import errors, logs
@@ -15,6 +15,7 @@ from services.common.deadlines import Deadline
 from services.common.grpc.client import service_call
 from services.common.jobs.model import (
     MAX_MESSAGE_CHARS,
+    Forget,
     Handler,
     JobCancelled,
     JobRecord,
@@ -33,8 +34,9 @@ _TIDY_EVERY = 64
 
 @dataclass(frozen=True)
 class JobRun:
-    """What a handler sees of its job. Its calls write at once, in short transactions of their own:
-    never make them while holding a connection."""
+    """What a handler sees of its job. Calls that take no connection write at once, in short
+    transactions of their own: never make them while holding a connection. ``result``: what earlier
+    attempts have kept, where the kind resumes."""
 
     tenant_id: str
     job_id: str
@@ -44,6 +46,7 @@ class JobRun:
     lease: str
     db: Database
     store: JobStore
+    result: Mapping[str, str] = field(default_factory=dict)
 
     async def progress(self, done: int, total: int | None = None) -> None:
         """Report units done, and how many there are in all."""
@@ -53,14 +56,26 @@ class JobRun:
 
     async def item_error(self, item_id: str, reason: str, message: str) -> None:
         """Record that one item failed while the job goes on; at most 100 are kept."""
+        async with self.db.tenant(self.tenant_id) as conn:
+            await self.item_error_in(conn, item_id, reason, message)
+
+    async def item_error_in(
+        self, conn: Connection, item_id: str, reason: str, message: str
+    ) -> None:
+        """``item_error`` as part of the transaction that writes the item's effect."""
         item = {
             "item_id": item_id,
             "reason": reason,
             "message": message[:MAX_MESSAGE_CHARS],
         }
-        async with self.db.tenant(self.tenant_id) as conn:
-            if not await self.store.item_error(conn, self.job_id, self.lease, item):
-                raise LeaseLost(self.job_id)
+        if not await self.store.item_error(conn, self.job_id, self.lease, item):
+            raise LeaseLost(self.job_id)
+
+    async def keep(self, conn: Connection, result: Mapping[str, str]) -> None:
+        """Keep the result so far, as part of the transaction that writes the effect it counts: the
+        next attempt of a kind that resumes gets it as ``result``. Fences as ``fence`` does."""
+        if not await self.store.keep(conn, self.job_id, self.lease, result):
+            raise LeaseLost(self.job_id)
 
     async def stop_if_cancelled(self) -> None:
         """Raise ``JobCancelled`` once somebody asked to cancel; for loops, between two batches."""
@@ -82,10 +97,13 @@ class JobRun:
 
 @dataclass(frozen=True)
 class Registered:
-    """A handler and the longest an attempt of it may take, in seconds."""
+    """A handler and the longest an attempt of it may take, in seconds. ``resumes``: an attempt
+    goes on with what earlier ones have left, so what they noted of their items stays."""
 
     handler: Handler
     timeout_s: float
+    resumes: bool = False
+    forget: Forget | None = None
 
 
 class Attempts:
@@ -115,8 +133,9 @@ class Attempts:
         lease runs out and the job is taken up again).
         """
         lease = str(uuid.uuid4())
+        resuming = [kind for kind, known in self._handlers.items() if known.resumes]
         async with self._db.tenant(tenant_id) as conn:
-            job = await self._store.claim(conn, job_id, lease)
+            job = await self._store.claim(conn, job_id, lease, resuming)
         if job is None:
             return None
         started = time.perf_counter()
@@ -127,7 +146,7 @@ class Attempts:
             async with self._db.tenant(tenant_id) as conn:
                 done = await self._store.succeed(conn, job_id, lease, result)
                 if uuid.UUID(job_id).int % _TIDY_EVERY == 0:
-                    await self._store.purge(conn, self._settings.keep_days)
+                    await self._tidy(conn)
             label = "succeeded" if done else "lost"
         except LeaseLost:
             pass
@@ -162,6 +181,7 @@ class Attempts:
             lease=lease,
             db=self._db,
             store=self._store,
+            result=job.result,
         )
         deadline = Deadline.after(registered.timeout_s)
         with service_call(
@@ -173,6 +193,13 @@ class Attempts:
         ):
             async with asyncio.timeout(registered.timeout_s):
                 return await registered.handler(run) or {}
+
+    async def _tidy(self, conn: Connection) -> None:
+        """Remove the tenant's old jobs with what was kept for them."""
+        for kind, subject in await self._store.purge(conn, self._settings.keep_days):
+            known = self._handlers.get(kind)
+            if known is not None and known.forget is not None:
+                await known.forget(conn, subject)
 
     async def _after_failure(self, job: JobRecord, lease: str, outcome: Outcome) -> datetime | None:
         now = datetime.now(UTC)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from services.common import errors
 from services.common.db import Connection, Database
 from services.common.jobs.attempt import Attempts, Registered
-from services.common.jobs.model import Handler, JobRecord
+from services.common.jobs.model import Forget, Handler, JobRecord
 from services.common.jobs.store import JobStore
 from services.common.jobs.worker import Worker
 from services.common.settings import DatabaseSettings, JobSettings
@@ -44,13 +44,21 @@ class Jobs:
         self._metrics = metrics
 
     def register(
-        self, kind: str, handler: Handler, *, timeout_s: float = DEFAULT_TIMEOUT_S
+        self,
+        kind: str,
+        handler: Handler,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        resumes: bool = False,
+        forget: Forget | None = None,
     ) -> None:
         """Let ``handler`` do jobs of ``kind``. An attempt longer than ``timeout_s`` is given up
-        and retried; the handler's calls see that deadline."""
+        and retried; the handler's calls see that deadline. ``resumes``: an attempt goes on with
+        what earlier ones left, so their failed items and kept result stay. ``forget`` removes what
+        was kept for a job, in the transaction in which the job is removed."""
         if kind in self._handlers:
             raise ValueError(f"{kind} has a handler already")
-        self._handlers[kind] = Registered(handler, timeout_s)
+        self._handlers[kind] = Registered(handler, timeout_s, resumes, forget)
 
     async def enqueue(
         self,

@@ -99,21 +99,27 @@ class JobStore:
         )
         return [JobRecord.from_row(row) for row in await cursor.fetchall()]
 
-    async def claim(self, conn: Connection, job_id: str, lease: str) -> JobRecord | None:
+    async def claim(
+        self, conn: Connection, job_id: str, lease: str, resuming: Sequence[str] = ()
+    ) -> JobRecord | None:
         """Start an attempt under ``lease``. None where nothing is to be done: unknown, ended, or
-        cancelled meanwhile. An attempt that still runs elsewhere loses its lease."""
+        cancelled meanwhile. An attempt that still runs elsewhere loses its lease. Jobs of the kinds
+        ``resuming`` keep what earlier attempts have noted: failed items and the result so far."""
         row = await self._one(
             conn,
             "UPDATE {jobs} SET"
             " state = CASE WHEN cancel_requested THEN 'cancelled' ELSE 'running' END,"
             " end_time = CASE WHEN cancel_requested THEN now() END,"
             " attempts = attempts + CASE WHEN cancel_requested THEN 0 ELSE 1 END,"
-            " lease = %(lease)s, item_errors = '[]', next_attempt_time = NULL,"
+            " item_errors = CASE WHEN kind = ANY(%(resuming)s) THEN item_errors ELSE '[]' END,"
+            " result = CASE WHEN kind = ANY(%(resuming)s) THEN result ELSE '{{}}' END,"
+            " lease = %(lease)s, next_attempt_time = NULL,"
             " update_time = clock_timestamp()"
             f" WHERE {_MINE} AND state IN ('queued', 'running', 'retrying')"
             f" RETURNING {_COLUMNS}",
             job_id=job_id,
             lease=lease,
+            resuming=list(resuming),
         )
         if row is None or row["state"] == "cancelled":
             return None
@@ -146,6 +152,19 @@ class JobStore:
             lease=lease,
             item=Jsonb([dict(item)]),
             limit=MAX_ITEM_ERRORS,
+        )
+
+    async def keep(
+        self, conn: Connection, job_id: str, lease: str, result: Mapping[str, str]
+    ) -> bool:
+        """Note the result so far; locks the row as ``holds`` does."""
+        return await self._write(
+            conn,
+            "UPDATE {jobs} SET result = %(result)s, update_time = clock_timestamp()"
+            f" WHERE {_LEASED}",
+            job_id=job_id,
+            lease=lease,
+            result=Jsonb(dict(result)),
         )
 
     async def holds(self, conn: Connection, job_id: str, lease: str) -> bool:
@@ -263,19 +282,21 @@ class JobStore:
             job_id=job.job_id,
         )
 
-    async def purge(self, conn: Connection, keep_days: int, limit: int = 1_000) -> int:
-        """Remove the tenant's jobs that ended longer than ``keep_days`` ago; how many."""
+    async def purge(
+        self, conn: Connection, keep_days: int, limit: int = 1_000
+    ) -> list[tuple[str, Mapping[str, str]]]:
+        """Remove the tenant's jobs that ended longer than ``keep_days`` ago: kinds, subjects."""
         cursor = await conn.execute(
             self._sql(
                 "DELETE FROM {jobs} WHERE tenant_id = current_setting('nianlun.tenant_id')"
                 " AND job_id IN (SELECT job_id FROM {jobs}"
                 " WHERE tenant_id = current_setting('nianlun.tenant_id')"
                 " AND end_time < now() - make_interval(days => %(days)s)"
-                " ORDER BY create_time LIMIT %(limit)s)"
+                " ORDER BY create_time LIMIT %(limit)s) RETURNING kind, subject"
             ),
             {"days": keep_days, "limit": limit},
         )
-        return cursor.rowcount
+        return [(row["kind"], row["subject"]) for row in await cursor.fetchall()]
 
     async def erase(self, conn: Connection, subject: Mapping[str, str]) -> list[str]:
         """Remove the tenant's jobs whose subject holds all of ``subject``, and their queue entries;

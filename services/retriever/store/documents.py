@@ -307,12 +307,38 @@ async def count_uploads(conn: Connection, upload_id: str) -> int:
 
 
 async def take_uploads(conn: Connection, upload_id: str, positions: Sequence[int]) -> set[int]:
-    """Removes waiting documents; returns the positions that no other run has taken."""
+    """Removes waiting documents; returns the positions that no other run has taken.
+
+    What earlier uploads still hold of these documents goes with them: a job that was cancelled or
+    failed and is replayed must not put an older version over this one.
+    """
     taken = await rows(
         conn,
         f"""DELETE FROM retriever.uploads
             WHERE tenant_id = {TENANT} AND upload_id = %s AND position = ANY(%s)
-            RETURNING position""",
+            RETURNING position, collection_id, document_id, create_time""",
         (upload_id, list(positions)),
     )
+    if taken:
+        # One upload is of one collection and one transaction, hence of one time.
+        await run(
+            conn,
+            f"""DELETE FROM retriever.uploads
+                WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = ANY(%s)
+                  AND create_time < %s""",
+            (
+                taken[0]["collection_id"],
+                [row["document_id"] for row in taken],
+                taken[0]["create_time"],
+            ),
+        )
     return {row["position"] for row in taken}
+
+
+async def drop_uploads(conn: Connection, upload_id: str) -> None:
+    """Removes what is left of an upload."""
+    await run(
+        conn,
+        f"DELETE FROM retriever.uploads WHERE tenant_id = {TENANT} AND upload_id = %s",
+        (upload_id,),
+    )

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from nianlun.retriever.v1 import retriever_pb2
 from services.common import context, deadlines, errors
 from services.common.context import CallContext, Caller
 from services.common.db import Database
-from services.common.jobs import JobCancelled, JobRun, Jobs, LeaseLost, Quarantine, Retry
+from services.common.jobs import JobCancelled, JobRun, Jobs, LeaseLost, Quarantine, Retry, attempt
 from services.common.jobs.rpc import JobRpcs
 from services.common.settings import JobSettings
 from tests.integration.common.conftest import CHASSIS_TABLES, settings_of, until
@@ -267,6 +269,85 @@ async def test_replay_runs_a_failed_job_again(jobs_db: Database):
         await jobs.replay(TENANT, job_id)
     # Who cancels is always a little late: the job says itself what became of it.
     assert (await jobs.cancel(TENANT, job_id)).state == "succeeded"
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_what_an_attempt_noted_stays_where_the_next_goes_on(jobs_db: Database, resumes: bool):
+    jobs = _jobs(jobs_db)
+
+    async def handler(run: JobRun):
+        if run.attempt == 1:
+            async with jobs_db.tenant() as conn:
+                await run.item_error_in(conn, "item 2", "EMPTY_TEXT", "nothing left")
+                await run.keep(conn, {"turns": "3"})
+            raise Retry
+        return {"turns": str(int(run.result.get("turns", 0)) + 1)}
+
+    jobs.register("k", handler, resumes=resumes)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id)
+    assert (job.state, job.attempts) == ("succeeded", 2)
+    assert dict(job.result) == {"turns": "4" if resumes else "1"}
+    assert [item["item_id"] for item in job.item_errors] == (["item 2"] if resumes else [])
+
+
+async def test_what_is_kept_without_the_lease_is_not(jobs_db: Database):
+    jobs, refused = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        stranger = replace(run, lease=str(uuid.uuid4()))
+        for call in (
+            lambda conn: stranger.keep(conn, {"turns": "9"}),
+            lambda conn: stranger.item_error_in(conn, "i", "EMPTY_TEXT", ""),
+        ):
+            async with jobs_db.tenant() as conn:
+                try:
+                    await call(conn)
+                except LeaseLost:
+                    refused.append(call)
+
+    jobs.register("k", handler, resumes=True)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id)
+    assert (len(refused), dict(job.result), job.item_errors) == (2, {}, [])
+
+
+async def test_an_old_job_goes_with_what_was_kept_for_it(
+    jobs_db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(attempt, "_TIDY_EVERY", 1)
+    jobs, forgotten = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        if run.kind == "poison":
+            raise Quarantine("MODEL_FAILED")
+
+    async def forget(conn, subject):
+        await conn.execute("DELETE FROM memory.rings WHERE tenant_id = %s", (TENANT,))
+        forgotten.append(dict(subject))
+
+    jobs.register("poison", handler, forget=forget)
+    jobs.register("k", handler)
+    old = await _enqueue(jobs_db, jobs, "poison")
+    async with jobs_db.tenant(TENANT) as conn:
+        await conn.execute("INSERT INTO memory.rings VALUES (%s, 'kept')", (TENANT,))
+    async with _working(jobs):
+        assert (await _ended(jobs, old)).state == "failed"
+        fresh = await _enqueue(jobs_db, jobs, "poison")
+        assert (await _ended(jobs, fresh)).state == "failed"
+        assert forgotten == []
+        with jobs_db.test_database.connect() as owner:
+            owner.execute(
+                "UPDATE memory.jobs SET end_time = now() - interval '31 days' WHERE job_id = %s",
+                (old,),
+            )
+        await _ended(jobs, await _enqueue(jobs_db, jobs))
+    assert {job.job_id for job in await jobs.list(TENANT, states=["failed"])} == {fresh}
+    assert forgotten == [{"ring_id": "r"}]
+    with jobs_db.test_database.connect() as owner:
+        assert owner.execute("SELECT 1 FROM memory.rings").fetchall() == []
 
 
 async def test_dedupe_joins_a_waiting_job_but_not_a_running_one(jobs_db: Database):

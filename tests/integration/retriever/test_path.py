@@ -9,7 +9,11 @@ import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.common.jobs import Retry
+from services.retriever.domain import ModelVectors
+from services.retriever.ingest import Ingester
 from tests.integration.retriever.conftest import Shelf, rid
+from tests.integration.retriever.embedder_double import EmbedderDouble
 from tests.support import calls
 from tests.support.stack import Stack
 
@@ -57,6 +61,65 @@ async def test_same_content_changes_nothing_and_new_content_replaces(
     )
     assert document.text == "Penguins live in Antarctica."
     assert document.document.revision == 2
+
+
+async def _upsert(shelf: Shelf, text: str, document_id: str = "a") -> common_pb2.Job:
+    request = pb.UpsertDocumentsRequest(
+        request_id=rid(),
+        collection_id="docs",
+        documents=[pb.DocumentInput(document_id=document_id, text=text)],
+    )
+    return (await shelf.stub.UpsertDocuments(request)).job
+
+
+async def test_a_replayed_ingest_puts_no_older_version_over_a_newer_one(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    double.delay_s = 1.0
+    ahead = await _upsert(shelf, "Something that takes a while.", "slow")
+    old = await _upsert(shelf, "The limit is 5 MB.")
+    await shelf.stub.CancelJob(pb.CancelJobRequest(job_id=old.job_id, request_id=rid()))
+    await shelf.wait(ahead)
+    assert (await shelf.wait(old)).state == common_pb2.JOB_STATE_CANCELLED
+    double.delay_s = 0.0
+    await shelf.put({"a": "The limit is 8 MB."})
+    replayed = await shelf.stub.ReplayJob(pb.ReplayJobRequest(job_id=old.job_id, request_id=rid()))
+    ended = await shelf.wait(replayed.job)
+    assert ended.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert (ended.result["created"], ended.result["replaced"]) == ("0", "0")
+    document = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a", include_text=True)
+    )
+    assert document.text == "The limit is 8 MB."
+    assert document.document.revision == 1
+
+
+async def test_an_ingest_that_goes_on_after_a_restart_counts_what_was_before(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.create()
+    await shelf.put({"same": "Otters live in rivers."})
+    embed = Ingester._embed
+    failures = iter([Retry(after_s=0.01)])
+
+    async def interrupted(self: Ingester, *arguments: Any) -> ModelVectors:
+        for failure in failures:
+            raise failure
+        return await embed(self, *arguments)
+
+    monkeypatch.setattr(Ingester, "_embed", interrupted)
+    job = await shelf.put(
+        [
+            pb.DocumentInput(document_id="same", text="Otters live in rivers."),
+            pb.DocumentInput(document_id="bad", data=bytes(range(256)) * 20),
+            pb.DocumentInput(document_id="good", text="Penguins live in Antarctica."),
+        ]
+    )
+    assert (job.state, job.attempts, job.done) == (common_pb2.JOB_STATE_SUCCEEDED, 2, 3)
+    counts = {name: job.result[name] for name in ("created", "unchanged", "failed", "replaced")}
+    assert counts == {"created": "1", "unchanged": "1", "failed": "1", "replaced": "0"}
+    assert [item.item_id for item in job.item_errors] == ["bad"]
 
 
 async def test_equal_texts_are_embedded_once(shelf: Shelf, double: object) -> None:
