@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from nianlun.retriever.v1 import retriever_pb2, retriever_pb2_grpc
-from services.common import context
+from services.common import context, errors
+from services.orchestrator import scope
 from services.orchestrator.domain import Retrieved, TurnInput
 from services.orchestrator.ports import DocumentText
 
@@ -42,7 +43,7 @@ class GrpcKnowledge:
 
     def __init__(self, stub: retriever_pb2_grpc.RetrieverServiceAsyncStub) -> None:
         self._stub = stub
-        self._sizes: OrderedDict[tuple[str, str, tuple[str, ...]], _Size] = OrderedDict()
+        self._sizes: OrderedDict[tuple[str, bytes], _Size] = OrderedDict()
 
     async def search(
         self, turn: TurnInput, query: str, top_k: int, *, gated: bool = True
@@ -60,18 +61,19 @@ class GrpcKnowledge:
             timings=tuple(response.timings),
         )
 
-    async def document(self, collection_id: str, document_id: str, max_chars: int) -> DocumentText:
+    async def document(self, turn: TurnInput, document_id: str, max_chars: int) -> DocumentText:
         """See Knowledge."""
         response = await self._stub.GetDocument(
             retriever_pb2.GetDocumentRequest(
-                collection_id=collection_id,
+                collection_id=turn.collection_id,
                 document_id=document_id,
                 include_text=max_chars > 0,
                 max_text_chars=max_chars,
             )
         )
+        _check(turn, response.document)
         return DocumentText(
-            collection_id=collection_id,
+            collection_id=turn.collection_id,
             document_id=document_id,
             title=response.document.title,
             text=response.text,
@@ -80,7 +82,8 @@ class GrpcKnowledge:
 
     async def scope_chars(self, turn: TurnInput) -> int:
         """See Knowledge. Sizes are remembered for a minute: they only serve a comparison."""
-        key = (context.current_caller().tenant_id, turn.collection_id, turn.document_ids)
+        asked = _scope(turn).SerializeToString(deterministic=True)
+        key = (context.current_caller().tenant_id, asked)
         known = self._sizes.get(key)
         if known is not None and known.until > time.monotonic():
             return known.chars
@@ -94,7 +97,7 @@ class GrpcKnowledge:
             chars = sum(
                 one.text_chars
                 for one in response.documents
-                if not turn.document_ids or one.document_id in turn.document_ids
+                if scope.holds(turn, one.document_id, one.metadata)
             )
         self._sizes[key] = _Size(chars, time.monotonic() + _SIZE_CACHE_S)
         while len(self._sizes) > _SIZE_CACHE_ENTRIES:
@@ -102,29 +105,36 @@ class GrpcKnowledge:
         return chars
 
     async def open(
-        self, collection_id: str, document_id: str, chunk_id: str, max_chars: int
+        self, turn: TurnInput, document_id: str, chunk_id: str, max_chars: int
     ) -> pb.Evidence:
         """See Knowledge."""
         span = retriever_pb2.PART_SPAN_SECTION if chunk_id else retriever_pb2.PART_SPAN_DOCUMENT
         response = await self._stub.OpenDocumentPart(
             retriever_pb2.OpenDocumentPartRequest(
-                collection_id=collection_id,
+                collection_id=turn.collection_id,
                 document_id=document_id,
                 chunk_id=chunk_id,
                 span=span,
                 max_chars=max_chars,
             )
         )
+        _check(turn, response.document)
         first = response.chunks[0] if response.chunks else retriever_pb2.Chunk()
         return pb.Evidence(
             source=pb.EVIDENCE_SOURCE_TOOL,
-            collection_id=collection_id,
+            collection_id=turn.collection_id,
             document_id=document_id,
             chunk_id=first.chunk_id,
             title=response.document.title,
             section=" > ".join(first.section_path),
             text=response.text[:_PASSAGE_CHARS],
         )
+
+
+def _check(turn: TurnInput, document: retriever_pb2.Document) -> None:
+    """NOT_FOUND outside the scope, as for a document that does not exist."""
+    if not scope.holds(turn, document.document_id, document.metadata):
+        raise errors.not_found("document", document.document_id)
 
 
 def _scope(turn: TurnInput) -> retriever_pb2.SearchScope:

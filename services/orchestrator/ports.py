@@ -51,16 +51,18 @@ class Knowledge(Protocol):
         be far from it.
         """
 
-    async def document(self, collection_id: str, document_id: str, max_chars: int) -> DocumentText:
-        """A document's title and the beginning of its text."""
+    async def document(self, turn: TurnInput, document_id: str, max_chars: int) -> DocumentText:
+        """A document's title and the beginning of its text; NOT_FOUND outside the turn's scope."""
 
     async def scope_chars(self, turn: TurnInput) -> int:
         """Characters of all documents in the turn's scope; 0 where there are too many to count."""
 
     async def open(
-        self, collection_id: str, document_id: str, chunk_id: str, max_chars: int
+        self, turn: TurnInput, document_id: str, chunk_id: str, max_chars: int
     ) -> pb.Evidence:
-        """The section around a chunk, or the document's beginning without one."""
+        """The section around a chunk, or the document's beginning without one; NOT_FOUND outside
+        the turn's scope.
+        """
 
 
 class Memory(Protocol):

@@ -91,16 +91,18 @@ class RunTools:
         return ToolResult(tokens.cut(text, _RESULT_TOKENS), f"{len(found.notes)} notes")
 
     async def _open(self, arguments: Mapping[str, Any]) -> ToolResult:
-        asked = self._turn.input
         target = _text(arguments, "id")
         known = next((e for e in self._turn.evidence if e.evidence_id == target.strip("[]")), None)
         if known is not None and known.document_id:
-            collection, document, chunk = known.collection_id, known.document_id, known.chunk_id
+            document, chunk = known.document_id, known.chunk_id
         else:
-            collection, document, chunk = asked.collection_id, target, ""
-        if asked.document_ids and document not in asked.document_ids:
-            return ToolResult("This document is not in scope.", "out of scope", ok=False)
-        part = await self._knowledge.open(collection, document, chunk, _OPEN_CHARS)
+            document, chunk = target, ""
+        try:
+            part = await self._knowledge.open(self._turn.input, document, chunk, _OPEN_CHARS)
+        except DomainError as error:
+            if error.reason != "NOT_FOUND":
+                raise
+            return ToolResult("No such document is in scope.", "out of scope", ok=False)
         numbered = self._numbered(part)
         return ToolResult(passage(numbered), f"{len(numbered.text)} characters")
 

@@ -101,7 +101,7 @@ class Retrieve:
         """
         asked = turn.input
         document = await self.knowledge.document(
-            asked.collection_id, asked.document_ids[0], self.evidence_tokens * 4
+            asked, asked.document_ids[0], self.evidence_tokens * 4
         )
         turn.title = asked.document_title or document.title
         whole = len(document.text) >= document.total_chars
@@ -124,7 +124,7 @@ class Retrieve:
         for document_id in ids:
             try:
                 document = await self.knowledge.document(
-                    asked.collection_id, document_id, self.evidence_tokens * 4
+                    asked, document_id, self.evidence_tokens * 4
                 )
             except DomainError as error:
                 turn.degrade(
