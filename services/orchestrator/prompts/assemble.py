@@ -16,6 +16,7 @@ from services.orchestrator.domain import History, HistoryLine, LoadedMemory, Rea
 from services.orchestrator.prompts import blocks, shared
 from services.orchestrator.prompts.branch import Branch
 from services.orchestrator.prompts.registry import PROMPTS
+from services.orchestrator.titles import inline
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _branch(material: Material, evidence: Sequence[pb.Evidence], history: bool) 
         first_reading=material.readings.known and material.readings.earlier == 0,
         tools=material.tools,
         schema=material.schema,
-        title=material.title,
+        title=inline(material.title),
         instructions=material.input.instructions,
     )
 

@@ -4,13 +4,17 @@ Never instructions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator import tokens
 from services.orchestrator.domain import Language, Readings
+from services.orchestrator.titles import inline
 
 _MINIMUM_TOKENS = 40
+# What a model may read as the beginning or the end of a source, however it is written.
+_FENCE = re.compile(r"[<＜](?=\s*[/／]?\s*source)", re.IGNORECASE)
 
 
 def fit(evidence: Sequence[pb.Evidence], budget: int) -> tuple[list[pb.Evidence], bool]:
@@ -48,8 +52,8 @@ def evidence(items: Sequence[pb.Evidence], language: Language) -> str:
 
 def passage(item: pb.Evidence) -> str:
     """One passage, fenced so that its text cannot end the fence."""
-    place = " > ".join(part for part in (item.title or item.document_id, item.section) if part)
-    place = place.replace('"', "'").replace("\n", " ").replace("<", "‹").replace(">", "›")
+    parts = (inline(part) for part in (item.title or item.document_id, item.section))
+    place = " > ".join(part for part in parts if part)
     return f'<source id="{item.evidence_id}" from="{place}">\n{_fenced(item.text)}\n</source>'
 
 
@@ -65,7 +69,8 @@ def readings(items: Readings, language: Language) -> str:
     lines = [heading]
     for one in items.similar:
         day = one.read_time.date().isoformat() if one.read_time else "?"
-        lines.append(f"- [{day}] “{one.title}”: {_fenced(tokens.cut(one.summary, 200))}")
+        summary = " ".join(tokens.cut(one.summary, 200).split())
+        lines.append(f"- [{day}] “{inline(one.title)}”: {_fenced(summary)}")
     return "\n".join(lines)
 
 
@@ -82,4 +87,4 @@ def session_summary(text: str, language: Language) -> str:
 
 
 def _fenced(text: str) -> str:
-    return text.replace("</source", "<\u200b/source").replace("<source", "<\u200bsource")
+    return _FENCE.sub("\\g<0>\u200b", text)

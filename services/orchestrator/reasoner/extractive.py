@@ -16,6 +16,7 @@ from services.orchestrator.domain import LoadedMemory, Readings, TurnInput
 from services.orchestrator.reasoner.recollect import recollect, wants_short
 from services.orchestrator.reasoner.scoring import Scored, coverage
 from services.orchestrator.router import is_question, is_recall
+from services.orchestrator.titles import inline
 
 _MARKUP = re.compile(
     r"^\s*(?:[#>*+-]+|\d+\.)\s+|[*`]{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|!?\[([^\[\]]*)\]\([^()]*\)"
@@ -153,10 +154,11 @@ def _summary(
         candidates = _candidates(item)
         if candidates:
             points.append(f"- {candidates[0].text} [{item.evidence_id}]")
+    title = inline(title)
     lines = [f"《{title}》要点：" if zh else f"Main points of “{title}”:", *points]
     if readings.similar:
-        names = "、".join(f"《{r.title}》" for r in readings.similar)
-        english = ", ".join(f"“{r.title}”" for r in readings.similar)
+        names = "、".join(f"《{inline(r.title)}》" for r in readings.similar)
+        english = ", ".join(f"“{inline(r.title)}”" for r in readings.similar)
         lines.append(
             f"与你以前读过的{names}相近，可以对照着读。"
             if zh
