@@ -284,6 +284,60 @@ async def test_a_wrong_key_is_asked_for_again(browser: Any, url: str) -> None:
     await context.close()
 
 
+async def test_a_link_replaces_no_key_that_is_in_use_unasked(
+    page: Any, url: str, client: Client
+) -> None:
+    def shown() -> Any:
+        return page.evaluate(
+            "[sessionStorage.getItem('nianlun-key'), localStorage.getItem('nianlun-key')]"
+        )
+
+    own, other = client.tenant.key, "nl_" + "x" * 43
+    await page.evaluate("key => localStorage.setItem('nianlun-key', key)", own)
+    for link in (f"#/chat?key={other}", f"#key={other}"):
+        await page.evaluate("hash => { location.hash = hash; }", link)
+        await expect(page.locator("dialog h1")).to_have_text("换用另一把密钥？")
+        assert await page.evaluate("location.hash") == "#/chat"
+        await page.click("dialog button[type=button]")
+        await expect(page.locator("dialog")).to_have_count(0)
+        assert await shown() == [own, own]
+    await page.goto("about:blank")
+    await page.goto(f"{url}/#key={other}")
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".composer textarea")).to_be_visible()
+    assert await shown() == [own, own]
+    await page.goto("about:blank")
+    await page.goto(f"{url}/#key={other}")
+    await page.click("dialog .btn.danger")
+    await expect(page.locator("dialog")).to_have_count(1)
+    # The other one is not valid, so that it is asked for; nothing of the first is left behind.
+    await expect(page.locator("dialog h1")).to_have_text("连接年轮")
+    assert await shown() == [None, None]
+    await page.fill("dialog input[type=password]", own)
+    await page.check("dialog input[type=checkbox]")
+    await page.click("dialog .btn.primary")
+    await expect(page.locator("dialog")).to_have_count(0)
+    assert await shown() == [own, own]
+    await page.get_by_role("button", name="密钥").click()
+    await expect(page.locator("dialog input[type=checkbox]")).to_be_checked()
+    await page.uncheck("dialog input[type=checkbox]")
+    await page.click("dialog .btn.primary")
+    await expect(page.locator("dialog")).to_have_count(0)
+    assert await shown() == [own, None]
+
+
+@pytest.mark.parametrize("broken", ["%", "%E0%A4%A", ""])
+async def test_a_broken_key_in_the_address_changes_nothing(
+    page: Any, url: str, client: Client, broken: str
+) -> None:
+    await page.goto("about:blank")
+    await page.goto(f"{url}/#key={broken}")
+    await expect(page.locator(".toast.bad")).to_have_text("密钥无效")
+    await expect(page.locator(".composer textarea")).to_be_visible()
+    kept = await page.evaluate("sessionStorage.getItem('nianlun-key')")
+    assert kept == client.tenant.key
+
+
 async def test_one_document_is_summarised_and_its_recommendation_judged(
     page: Any, url: str, client: Client, fake_llm: FakeLlm
 ) -> None:

@@ -7,6 +7,8 @@ const WORDS = {
   key: ["密钥", "Key"], keyTitle: ["连接年轮", "Connect to Nianlun"],
   keyHelp: ["粘贴密钥。本机启动时它在 .nianlun/key 里。", "Paste a key. On a local stack it stands in .nianlun/key."],
   keyKeep: ["在这台设备上记住", "Remember on this device"], keyWrong: ["密钥无效", "This key is not valid"],
+  keyOther: ["换用另一把密钥？", "Use another key?"], keyReplace: ["换用", "Use it"],
+  keyOtherHelp: ["这个链接带来了另一把密钥。换用后，你上传和输入的内容都会进入那把密钥所属的空间；链接不是你自己的就不要换。", "This link brings another key. With it, whatever you upload or type goes to the owner of that key: decline unless the link is yours."],
   connect: ["连接", "Connect"], user: ["用户", "User"], session: ["会话", "Session"], collection: ["资料库", "Collection"],
   none: ["不使用", "none"], intent: ["意图", "Intent"], auto: ["自动", "automatic"],
   intent_chat: ["对话", "chat"], intent_doc: ["文档问答", "document question"], intent_summary: ["个性化总结", "personalised summary"],

@@ -1,7 +1,7 @@
 // The shell: navigation by hash, key, language, theme.
 
 import { call } from "./api.js";
-import { dialog, field, h, icon, replace, toast } from "./dom.js";
+import { confirmDialog, dialog, field, h, icon, replace, toast } from "./dom.js";
 import { setLanguage, t } from "./i18n.js";
 import { key, save, state } from "./state.js";
 import { chatView } from "./views/chat.js";
@@ -21,11 +21,21 @@ function route() {
   return name in VIEWS ? name : "chat";
 }
 
-function takeKeyFromAddress() {
-  const match = location.hash.match(/key=([^&]+)/);
+/** Any page can link here: a key in the address replaces one in use only if the user says so. */
+async function takeKeyFromAddress() {
+  const match = location.hash.match(/[#?&]key=([^&]*)/);
   if (!match) return;
-  key.set(decodeURIComponent(match[1]), false);
   history.replaceState(null, "", "#/chat");
+  let brought = "";
+  try {
+    brought = decodeURIComponent(match[1]).trim();
+  } catch (error) {
+    if (!(error instanceof URIError)) throw error;
+  }
+  if (!brought) return toast(t("keyWrong"), true);
+  if (brought === key.get()) return;
+  if (key.get() && !await confirmDialog(t("keyOther"), t("keyOtherHelp"), t("keyReplace"))) return;
+  key.set(brought, false);
 }
 
 async function show() {
@@ -76,7 +86,7 @@ function switchTheme() {
 function askKey() {
   asking ||= dialog((close) => {
     const input = h("input", { type: "password", value: key.get(), autocomplete: "off", placeholder: "nl_…", required: true });
-    const keep = h("input", { type: "checkbox" });
+    const keep = h("input", { type: "checkbox", checked: key.kept() });
     const problem = h("p", { class: "tag bad hidden" });
     const submit = async (event) => {
       event.preventDefault();
@@ -109,7 +119,6 @@ document.addEventListener("keydown", (event) => {
     location.hash = `#/${Object.keys(VIEWS)[number - 1]}`;
   }
 });
-window.addEventListener("hashchange", () => { moved = true; takeKeyFromAddress(); show(); });
+window.addEventListener("hashchange", async () => { moved = true; await takeKeyFromAddress(); show(); });
 setLanguage(state.lang);
-takeKeyFromAddress();
-show();
+takeKeyFromAddress().then(show);

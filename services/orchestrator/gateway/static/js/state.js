@@ -24,7 +24,9 @@ export const key = {
   set(value, keep) {
     sessionStorage.setItem("nianlun-key", value);
     if (keep) localStorage.setItem("nianlun-key", value);
+    else localStorage.removeItem("nianlun-key");
   },
+  kept: () => Boolean(localStorage.getItem("nianlun-key")),
   clear() {
     sessionStorage.removeItem("nianlun-key");
     localStorage.removeItem("nianlun-key");
