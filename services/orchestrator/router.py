@@ -24,9 +24,19 @@ _PLAN = mixed(
     r"\bplan (for|to) (learn|read|study)",
     re.IGNORECASE,
 )
+# A plan is asked for where a verb of making governs the word: not where it is the subject, or
+# one that is there already ("this plan", "the roadmap"), nor in a report of what somebody does.
 _PLAN_REQUEST = mixed(
-    r"制定|设计|安排|给我|帮我|做一?[个份]|列(一|出)|规划一下|\b(make|create|give|draw|write|desig"
-    r"n|plan)\b",
+    r"(?<!正在)(?<!已经)(?<!我们)(?<!他们)(?<!如何)(?<!怎么)(?<!怎样)"
+    r"(制定|制订|设计|安排|列出?|写|拟|生成|做|给[我他她]|给\S{0,4}?一|[来出要][一个份])(?![的了过好完])"
+    r"((?![这那该此看讲说评改查总概归]|解释|分析|里的|中的)[^，。；！？,;!?\n]){0,24}?"
+    r"(计划|规划|路线图?|学习路径)(?![中里内上的]|[^，。；！？,;!?\n]{0,20}(什么|哪|怎|多少|如何|是否))|"
+    r"[帮替给为]我(规划|计划)|(规划|计划)一下|[帮替给为]我.{0,12}分.?步|"
+    r"\b(make|create|give|draw|write|design|draft|build|prepare|propose|outline|generate|suggest|"
+    r"need|want)\b( (?!this|that|these|those|the|your|of|about|in|from|on|whether|if)[\w-]+){0,6} "
+    r"((learning|reading|study|training|revision) (plan|path)|roadmap|syllabus|curriculum|"
+    r"plan (for|to) (learn|read|study))|"
+    r"\bplan (out )?(my|our|a) (\w+ )?(learning|reading|study|studies)\b",
     re.IGNORECASE,
 )
 _SUMMARY = mixed(
@@ -36,8 +46,20 @@ _SUMMARY = mixed(
     re.IGNORECASE,
 )
 _EXTRACT = mixed(
-    r"(提取|抽取|摘出|列出).{0,20}(字段|信息|参数|数据|名称|日期|作者|指标)|"
-    r"\bextract\b|\bpull out\b",
+    r"(?<!如何)(?<!怎么)(?<!怎样)(提取|抽取|摘出|列出).{0,20}"
+    r"(字段|信息|参数|数据|名称|日期|作者|指标)|"
+    r"(^|[,.;:!\n，。；：！]\s*|[请我你您]\s*|\b(please|you|you to|me|and|then) )"
+    r"(extract|pull out)\b",
+    re.IGNORECASE,
+)
+# A question whose form is only polite asks for the thing itself.
+_POLITE = mixed(
+    r"(能不能|能否|可不可以|可以|可否|能)(麻烦)?[你您请帮给替为提抽列制]|"
+    r"\b(can|could|would|will) you\b",
+    re.IGNORECASE,
+)
+_ASKS = mixed(
+    r"[?？]|[吗呢]$|^(what|how|why|which|who|where|when|does|do|is|are|did|should)\b",
     re.IGNORECASE,
 )
 _QUESTION = mixed(
@@ -70,15 +92,29 @@ def route(turn: TurnInput) -> Route:
             return Route(pb.INTENT_STRUCTURED_PLAN, "a schema and words for a plan")
         return Route(pb.INTENT_EXTRACT, "a schema")
     scoped = bool(turn.document_ids or turn.selected_text)
-    if _EXTRACT.search(message) and (scoped or turn.collection_id):
-        return Route(pb.INTENT_EXTRACT, "words for extraction and a scope")
-    if _PLAN.search(message) and _PLAN_REQUEST.search(message) and not is_recall(message):
-        return Route(pb.INTENT_STRUCTURED_PLAN, "a request for a plan")
-    if _SUMMARY.search(message) and len(turn.document_ids) == 1:
+    if not _ASKS.search(message) or _POLITE.search(message):
+        if _EXTRACT.search(message) and (scoped or turn.collection_id):
+            return Route(pb.INTENT_EXTRACT, "words for extraction and a scope")
+        if _PLAN_REQUEST.search(message) and not is_recall(message):
+            return Route(pb.INTENT_STRUCTURED_PLAN, "a request for a plan")
+    return in_prose(
+        turn.message,
+        documents=len(turn.document_ids),
+        scoped=scoped,
+        collection=bool(turn.collection_id),
+    )
+
+
+def in_prose(message: str, *, documents: int, scoped: bool, collection: bool) -> Route:
+    """Decide among the intents that are answered in prose. `documents` were named; `scoped`: they
+    or selected text were given; `collection`: there is one to search.
+    """
+    message = simplify(message.strip())
+    if _SUMMARY.search(message) and documents == 1:
         return Route(pb.INTENT_PERSONALISED_SUMMARY, "words for a summary and one document")
     if scoped:
         return Route(pb.INTENT_DOCUMENT_QUESTION, "documents or selected text were given")
-    if turn.collection_id and _QUESTION.search(message) and not is_recall(message):
+    if collection and _QUESTION.search(message) and not is_recall(message):
         return Route(pb.INTENT_DOCUMENT_QUESTION, "a question and a collection")
     return Route(pb.INTENT_CHAT, "nothing more specific")
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.errors import DomainError
+from services.orchestrator import router
 from services.orchestrator.gateway.errors import bad_request
 from services.orchestrator.intents import INTENTS
 
@@ -253,7 +254,9 @@ def _switches(extra: Mapping[str, Any], asked: pb.ChatInput) -> None:
 
 
 def _format(body: Mapping[str, Any], extra: Mapping[str, Any], asked: pb.ChatInput) -> None:
-    """Plain text converses; JSON is a structured intent. An intent named by the caller wins."""
+    """Plain text is answered in prose, JSON by a structured intent. An intent named by the caller
+    wins.
+    """
     wanted = body.get("response_format") or {"type": "text"}
     if not isinstance(wanted, Mapping):
         raise bad_request("response_format must be an object", "response_format")
@@ -269,16 +272,23 @@ def _format(body: Mapping[str, Any], extra: Mapping[str, Any], asked: pb.ChatInp
     elif kind == "json_object":
         asked.intent = pb.INTENT_STRUCTURED_PLAN
     elif kind == "text":
-        asked.intent = pb.INTENT_CHAT
+        asked.intent = _in_prose(asked)
     else:
         raise bad_request("response_format.type is unknown", "response_format")
-    if kind == "text" and (asked.scope.document_ids or asked.selected_text):
-        asked.intent = pb.INTENT_UNSPECIFIED
     slug = extra.get("intent")
     if slug:
         if slug not in _SLUGS:
             raise bad_request(f"intent must be one of {', '.join(sorted(_SLUGS))}", "intent")
         asked.intent = _SLUGS[slug]
+
+
+def _in_prose(asked: pb.ChatInput) -> pb.Intent.ValueType:
+    """The intent of a plain text: a collection alone makes a conversation no question about it."""
+    documents = len(asked.scope.document_ids)
+    scoped = bool(documents or asked.selected_text)
+    return router.in_prose(
+        asked.message, documents=documents, scoped=scoped, collection=False
+    ).intent
 
 
 def _generation(body: Mapping[str, Any], asked: pb.ChatInput) -> None:

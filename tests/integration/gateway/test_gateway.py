@@ -132,6 +132,29 @@ async def test_json_that_never_validates_is_a_clear_error(
     assert failed.value.code == "model_failed"
     assert failed.value.type == "invalid_request_error"
     assert len(fake_llm.chats()) == 2, "asked, and asked to repair: once, not once more a retry"
+@pytest.mark.parametrize(
+    ("message", "intent"),
+    [
+        ("帮我总结一下这份规划", "personalised_summary"),
+        ("给我一份学习计划", "document_question"),
+        ("列出作者", "document_question"),
+        ("How does the extract step work?", "document_question"),
+    ],
+)
+async def test_whoever_asks_for_text_is_answered_in_prose(
+    client: openai.AsyncOpenAI, fake_llm: FakeLlm, message: str, intent: str
+) -> None:
+    fake_llm.on(None, llm.text("好的，如下。"))
+    answer = await client.chat.completions.create(
+        model="nianlun/lib",
+        messages=[{"role": "user", "content": message}],
+        extra_body={"nianlun": {"document_ids": ["d"]}},
+    )
+    assert answer.choices[0].message.content == "好的，如下。"
+    assert answer.model_extra is not None
+    assert answer.model_extra["nianlun"]["intent"] == intent
+
+
 
 
 async def test_a_model_that_is_away_fails_a_stream_as_it_fails_a_whole_answer(

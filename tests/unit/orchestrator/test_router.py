@@ -10,7 +10,7 @@ import pytest
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.domain import TurnInput
 from services.orchestrator.intents import INTENTS
-from services.orchestrator.router import is_question, route
+from services.orchestrator.router import in_prose, is_question, route
 
 DOCS: dict[str, Any] = {"collection_id": "docs"}
 ONE: dict[str, Any] = {"collection_id": "docs", "document_ids": ("d1",)}
@@ -32,6 +32,35 @@ ROUTES = (
     ("帮我制定一个学习计划", DOCS, pb.INTENT_STRUCTURED_PLAN),
     ("Make a learning path for gRPC", DOCS, pb.INTENT_STRUCTURED_PLAN),
     ("提取作者和日期信息", ONE, pb.INTENT_EXTRACT),
+    ("帮我总结一下这份规划", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("给我总结一下这份学习计划", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("帮我看看这个计划有什么问题？", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("帮我看看这个计划有什么问题", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("能不能帮我看看这个计划有什么问题？", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("我们正在制定学习计划", DOCS, pb.INTENT_CHAT),
+    ("我制定了一个学习计划，请你评价", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("来不及完成计划了", DOCS, pb.INTENT_CHAT),
+    ("给老板汇报学习计划", DOCS, pb.INTENT_CHAT),
+    ("怎么制定学习计划", DOCS, pb.INTENT_DOCUMENT_QUESTION),
+    ("给我讲讲这个路线图", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("列出计划中的步骤", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("Give me an overview of the roadmap", ONE, pb.INTENT_PERSONALISED_SUMMARY),
+    ("How do I make a study plan?", DOCS, pb.INTENT_DOCUMENT_QUESTION),
+    ("Give me your view of this learning plan", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("How does the extract step work?", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("The extract step fails", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("怎么提取字段", ONE, pb.INTENT_DOCUMENT_QUESTION),
+    ("能不能帮我制定一个学习计划？", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("根据这些资料制定三个月的复习计划", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("我想要一份阅读计划。", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("帮我规划一下怎么学 Rust", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("給我一份閱讀計劃", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("Can you draw up a four week study plan for me?", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("Please create a roadmap", DOCS, pb.INTENT_STRUCTURED_PLAN),
+    ("Could you extract the authors?", ONE, pb.INTENT_EXTRACT),
+    ("Please extract all dates", ONE, pb.INTENT_EXTRACT),
+    ("能不能提取一下作者和日期？", ONE, pb.INTENT_EXTRACT),
+    ("帮我extract作者", ONE, pb.INTENT_EXTRACT),
     ("填表", {"response_schema": {"type": "object"}}, pb.INTENT_EXTRACT),
     ("给我学习计划", {"response_schema": {"type": "object"}}, pb.INTENT_STRUCTURED_PLAN),
 )
@@ -46,6 +75,13 @@ def test_p13_routed(message: str, more: dict[str, Any], intent: int) -> None:
     decided = route(_input(message, **more))
     assert decided.intent == intent
     assert decided.reason
+
+
+@pytest.mark.parametrize("message", [message for message, more, _ in ROUTES if more is ONE])
+def test_an_answer_in_prose_is_never_structured(message: str) -> None:
+    """Whoever asks for text gets text, whatever the message would else be read as."""
+    decided = in_prose(message, documents=1, scoped=True, collection=True)
+    assert not INTENTS[decided.intent].structured
 
 
 def test_p13_every_intent_has_a_route_and_can_be_forced() -> None:
