@@ -64,10 +64,11 @@ class MemoryNodes:
         return {"nianlun_memory": response.rendered}
 
     async def save_memory(self, state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
-        """Save the last exchange. Running it again for the same messages changes nothing."""
+        """Save the last exchange: a question that was not answered, alone. Running it again for the
+        same messages changes nothing.
+        """
         user, session = _who(config)
-        question = _last(state["messages"], HumanMessage)
-        answer = _last(state["messages"], AIMessage)
+        question, answer = _last_exchange(state["messages"])
         if not user or not session or question is None or not _text(question).strip():
             return {}
         said = [memory_pb2.Message(role=memory_pb2.ROLE_USER, text=_text(question)[:32_000])]
@@ -114,6 +115,16 @@ def _who(config: RunnableConfig) -> tuple[str, str]:
 
 def _last(messages: Sequence[BaseMessage], kind: type[BaseMessage]) -> BaseMessage | None:
     return next((message for message in reversed(messages) if isinstance(message, kind)), None)
+
+
+def _last_exchange(
+    messages: Sequence[BaseMessage],
+) -> tuple[BaseMessage | None, BaseMessage | None]:
+    """The last question and what was said to it last: an earlier answer is to another question."""
+    for place in reversed(range(len(messages))):
+        if isinstance(messages[place], HumanMessage):
+            return messages[place], _last(messages[place:], AIMessage)
+    return None, None
 
 
 def _text(message: BaseMessage) -> str:

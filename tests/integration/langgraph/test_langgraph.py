@@ -93,6 +93,23 @@ async def test_users_whose_threads_and_words_are_alike_each_keep_their_turn(
         assert [turn.messages[0].text for turn in turns] == ["你好"]
 
 
+async def test_a_question_is_never_saved_with_the_answer_to_another(
+    stack: Stack, client: Client
+) -> None:
+    first = [HumanMessage("第一问"), AIMessage("第一答")]
+    skipped = [*first, HumanMessage("第二问")]
+    answered = [*skipped, AIMessage("第三问之前"), HumanMessage("第三问"), AIMessage("第三答")]
+    targets = dict.fromkeys(("embedder", "retriever", "orchestrator", "memory"), "127.0.0.1:9")
+    targets["memory"] = stack.target("memory")
+    config = {"configurable": {"user_id": "lg-skip", "thread_id": "1"}}
+    async with AsyncClient(targets, key=client.tenant.key) as nianlun:
+        for messages in (first, skipped, answered):
+            await MemoryNodes(nianlun).save_memory({"messages": messages}, config)
+    turns = (await client.memory.ListTurns(m.ListTurnsRequest(user_id="lg-skip"))).turns
+    said = {tuple(message.text for message in turn.messages) for turn in turns}
+    assert said == {("第一问", "第一答"), ("第二问",), ("第三问", "第三答")}
+
+
 async def test_a_graph_goes_on_when_memory_is_away(
     fake_llm: FakeLlm, caplog: pytest.LogCaptureFixture
 ) -> None:
