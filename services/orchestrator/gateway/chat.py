@@ -128,7 +128,10 @@ def _last_chunks(call: ChatCall, head: dict[str, Any], completed: pb.Completed) 
     response = completed.response
     chunks = []
     choice = _choice({}, _finish(response))
-    chunks.append(sse({**head, "choices": [choice], "nianlun": _details(response)}))
+    # The answer may differ from the deltas (text before a call of a tool, a citation of nothing, a
+    # recovery): it comes whole, since the places of citations are places in it.
+    details = {**_details(response), "answer": response.answer.text}
+    chunks.append(sse({**head, "choices": [choice], "nianlun": details}))
     if call.include_usage:
         chunks.append(sse({**head, "choices": [], "usage": _usage(response.usage)}))
     return chunks

@@ -53,6 +53,26 @@ async def test_a_streamed_answer_with_usage(client: openai.AsyncOpenAI, fake_llm
     assert len(usages) == 1
 
 
+async def test_the_last_chunk_has_the_answer_that_its_citations_point_into(
+    client: openai.AsyncOpenAI, fake_llm: FakeLlm
+) -> None:
+    fake_llm.on(None, llm.text("\n  天空是蓝的。[E1, E7] 这是选中的话。 【e1】"))
+    stream = await client.chat.completions.create(
+        model="nianlun",
+        messages=ASK,
+        stream=True,
+        extra_body={"nianlun": {"selected_text": "天空是蓝色的。"}},
+    )
+    chunks = [chunk async for chunk in stream]
+    streamed = "".join(choice.delta.content or "" for one in chunks for choice in one.choices)
+    assert "[E1, E7]" in streamed
+    assert chunks[-1].model_extra is not None
+    told = chunks[-1].model_extra["nianlun"]
+    assert told["answer"] == "天空是蓝的。[E1] 这是选中的话。 [E1]"
+    marks = [told["answer"][one["start"] : one["end"]] for one in told["citations"]]
+    assert marks == ["[E1]", "[E1]"]
+
+
 async def test_the_stream_is_sse_and_ends_with_done(gate: Gateway, fake_llm: FakeLlm) -> None:
     fake_llm.on(None, llm.text("好。"))
     body = {"model": "nianlun", "stream": True, "messages": ASK}
