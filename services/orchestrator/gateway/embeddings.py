@@ -32,7 +32,11 @@ class EmbedderEndpoints:
         self._backends = backends
 
     async def embeddings(self, request: Request) -> Response:
-        """Vectors of one or more texts, as floats or base64 of little-endian float32."""
+        """Vectors of one or more texts, as floats or base64 of little-endian float32.
+
+        A text over the model's limit is refused, as OpenAI refuses it, unless `truncate` asks for
+        the vector of its beginning; `truncated` then marks it.
+        """
         body = await read_json(request)
         texts = _texts(body)
         encoding = body.get("encoding_format") or "float"
@@ -46,6 +50,7 @@ class EmbedderEndpoints:
             texts=texts,
             input_type=_INPUT_TYPES[kind],
             kinds=[embedder_pb2.VECTOR_KIND_DENSE],
+            truncate=_truncate(body),
         )
         if body.get("dimensions") is not None:
             asked.dimensions = _integer(body, "dimensions", 1, 4_096)
@@ -124,7 +129,18 @@ def _embedding(index: int, item: embedder_pb2.EmbedItem, encoding: str) -> dict[
     vector: str | list[float] = list(values)
     if encoding == "base64":
         vector = base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()
-    return {"object": "embedding", "index": index, "embedding": vector}
+    cut = {"truncated": True} if item.truncated else {}
+    return {"object": "embedding", "index": index, "embedding": vector, **cut}
+
+
+def _truncate(body: Mapping[str, Any]) -> embedder_pb2.TruncatePolicy.ValueType:
+    """True or false, or END or NONE as other providers call them; nothing is false."""
+    given = body.get("truncate")
+    if given is None or given is False or given in ("NONE", "none"):
+        return embedder_pb2.TRUNCATE_POLICY_NONE
+    if given is True or given in ("END", "end"):
+        return embedder_pb2.TRUNCATE_POLICY_END
+    raise bad_request("truncate must be true, false, END or NONE", "truncate")
 
 
 def _document(index: int, given: Any) -> str:

@@ -260,6 +260,33 @@ async def test_embeddings_as_floats_and_as_base64(client: openai.AsyncOpenAI) ->
     assert floats.usage.prompt_tokens > 0
 
 
+async def test_a_text_over_the_limit_is_refused_or_cut_as_the_caller_asks(
+    client: openai.AsyncOpenAI,
+) -> None:
+    texts = ["年轮", "tree " * 30_000]
+    for extra in ({}, {"truncate": False}, {"truncate": "NONE"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.embeddings.create(
+                model="nianlun", input=texts, encoding_format="float", extra_body=extra
+            )
+        assert refused.value.code == "text_too_long"
+        assert refused.value.param == "input"
+        assert "input[1]" in refused.value.message
+    for wanted in (True, "END"):
+        cut = await client.embeddings.create(
+            model="nianlun",
+            input=texts,
+            encoding_format="float",
+            extra_body={"truncate": wanted},
+        )
+        assert [(one.model_extra or {}).get("truncated") for one in cut.data] == [None, True]
+    with pytest.raises(openai.BadRequestError) as unknown:
+        await client.embeddings.create(
+            model="nianlun", input=texts, extra_body={"truncate": "START"}
+        )
+    assert unknown.value.param == "truncate"
+
+
 async def test_rerank_and_models(gate: Gateway, client: openai.AsyncOpenAI) -> None:
     body = {"query": "树的年龄", "documents": ["年轮可以看出树龄", "今天股市上涨"], "top_n": 1}
     async with httpx.AsyncClient(timeout=30) as http:
