@@ -51,7 +51,10 @@ def build(settings: GatewaySettings, backends: Backends, telemetry: Telemetry) -
             CORSMiddleware,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "idempotency-key", "x-request-id"],
+            # Clients send headers of their own (x-stainless-..., openai-...), and more with each
+            # version. What lets a page in is its origin; no cookie goes along.
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
         )
     app.add_middleware(RequestMiddleware)
     app.add_middleware(TelemetryMiddleware, telemetry=telemetry, routes=app.router.routes)

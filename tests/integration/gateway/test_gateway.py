@@ -132,26 +132,6 @@ async def test_json_object_is_a_plan_and_json_schema_is_obeyed(
     assert len(fake_llm.chats()) == 2  # one repair
 
 
-async def test_json_that_never_validates_is_a_clear_error(
-    client: openai.AsyncOpenAI, fake_llm: FakeLlm
-) -> None:
-    fake_llm.on(None, llm.text("我不会写 JSON。"))
-    schema = {
-        "type": "object",
-        "required": ["n"],
-        "properties": {"n": {"type": "integer", "minimum": 5}},
-    }
-    # As it comes, the client repeats what ended with a 5xx, 408, 409 or 429: it must not here.
-    stubborn = client.with_options(max_retries=openai.DEFAULT_MAX_RETRIES)
-    with pytest.raises(openai.UnprocessableEntityError) as failed:
-        await stubborn.chat.completions.create(
-            model="nianlun",
-            messages=ASK,
-            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": schema}},
-        )
-    assert failed.value.code == "model_failed"
-    assert failed.value.type == "invalid_request_error"
-    assert len(fake_llm.chats()) == 2, "asked, and asked to repair: once, not once more a retry"
 @pytest.mark.parametrize(
     ("message", "intent"),
     [
@@ -175,6 +155,26 @@ async def test_whoever_asks_for_text_is_answered_in_prose(
     assert answer.model_extra["nianlun"]["intent"] == intent
 
 
+async def test_json_that_never_validates_is_a_clear_error(
+    client: openai.AsyncOpenAI, fake_llm: FakeLlm
+) -> None:
+    fake_llm.on(None, llm.text("我不会写 JSON。"))
+    schema = {
+        "type": "object",
+        "required": ["n"],
+        "properties": {"n": {"type": "integer", "minimum": 5}},
+    }
+    # As it comes, the client repeats what ended with a 5xx, 408, 409 or 429: it must not here.
+    stubborn = client.with_options(max_retries=openai.DEFAULT_MAX_RETRIES)
+    with pytest.raises(openai.UnprocessableEntityError) as failed:
+        await stubborn.chat.completions.create(
+            model="nianlun",
+            messages=ASK,
+            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": schema}},
+        )
+    assert failed.value.code == "model_failed"
+    assert failed.value.type == "invalid_request_error"
+    assert len(fake_llm.chats()) == 2, "asked, and asked to repair: once, not once more a retry"
 
 
 async def test_a_model_that_is_away_fails_a_stream_as_it_fails_a_whole_answer(
@@ -344,10 +344,17 @@ async def test_every_rpc_is_there_as_json(gate: Gateway, fake_llm: FakeLlm) -> N
 
 
 async def test_browsers_of_other_origins_are_let_in_only_where_named(gate: Gateway) -> None:
+    # What the official client for browsers and the documentation send.
+    sent = (
+        "authorization,content-type,idempotency-key,openai-organization,x-nianlun-collection,"
+        "x-nianlun-session,x-nianlun-user,x-request-id,x-session-id,x-stainless-arch,"
+        "x-stainless-lang,x-stainless-os,x-stainless-package-version,x-stainless-retry-count,"
+        "x-stainless-runtime,x-stainless-runtime-version,x-stainless-timeout"
+    )
     asks = {
         "origin": "https://app.example",
         "access-control-request-method": "POST",
-        "access-control-request-headers": "authorization",
+        "access-control-request-headers": sent,
     }
     named = serving(gate.stack, cors_origins="https://app.example")
     async with named as url, httpx.AsyncClient() as http:
@@ -355,6 +362,14 @@ async def test_browsers_of_other_origins_are_let_in_only_where_named(gate: Gatew
         other = asks | {"origin": "https://evil.example"}
         refused = await http.options(f"{url}/v1/chat/completions", headers=other)
         off = await http.options(f"{gate.url}/v1/chat/completions", headers=asks)
+        failed = await http.get(f"{url}/v1/models", headers={"origin": "https://app.example"})
+    assert let_in.status_code == 200, let_in.text
     assert let_in.headers["access-control-allow-origin"] == "https://app.example"
+    allowed = {one.strip() for one in let_in.headers["access-control-allow-headers"].split(",")}
+    assert set(sent.split(",")) <= allowed
+    assert "access-control-allow-credentials" not in let_in.headers
+    assert failed.status_code == 401
+    readable = {one.strip() for one in failed.headers["access-control-expose-headers"].split(",")}
+    assert readable == {"x-request-id", "retry-after"}
     for answer in (refused, off):
         assert "access-control-allow-origin" not in answer.headers
