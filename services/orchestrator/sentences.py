@@ -9,6 +9,8 @@ from dataclasses import dataclass
 # decimal point, a version
 # or an abbreviation inside a word does not end it.
 _END = re.compile(r"[。！？；]+[”’」』）)]*|[.!?]+[\"')\]]*(?=\s|$)|\n+")
+# What stands before the stop of a list item's label: "1." says nothing, the sentence follows it.
+_LABEL = re.compile(r"[ \t]*(?:[-*+>#]+[ \t]+)*[*_]{0,2}(?:\d{1,3}|[A-Za-z]|[ivx]{1,5}|[IVX]{1,5})")
 _CITATION = re.compile(r"\s*(?:\[E\d{1,3}\])+[.。]?")
 
 
@@ -28,7 +30,7 @@ def split(text: str) -> list[Sentence]:
     result: list[Sentence] = []
     start = 0
     for match in _END.finditer(text):
-        if match.start() < start:
+        if match.start() < start or _labels(text, match):
             continue
         end = match.end()
         trailing = _CITATION.match(text, end)
@@ -38,6 +40,15 @@ def split(text: str) -> list[Sentence]:
         start = end
     _add(result, text, start, len(text))
     return result
+
+
+def _labels(text: str, stop: re.Match[str]) -> bool:
+    """Whether a stop ends the label of a list item that has its text on the same line."""
+    if stop.group() != ".":
+        return False
+    line = text.rfind("\n", 0, stop.start()) + 1
+    rest = text[stop.end() :].partition("\n")[0]
+    return bool(rest.strip()) and bool(_LABEL.fullmatch(text, line, stop.start()))
 
 
 def _add(result: list[Sentence], text: str, start: int, end: int) -> None:

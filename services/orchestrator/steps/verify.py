@@ -41,7 +41,7 @@ class Verify:
             return skipped(
                 "结构化答案按 schema 校验" if zh else "structured answers are checked by schema"
             )
-        found = sentences.split(turn.answer.text)
+        found = _claims(turn.answer.text)
         gate = asyncio.Semaphore(_PARALLEL)
         verdicts = await asyncio.gather(
             *(self._check(turn, one, gate) for one in found[:_MAX_SENTENCES])
@@ -67,7 +67,7 @@ class Verify:
     async def _check(
         self, turn: Turn, sentence: sentences.Sentence, gate: asyncio.Semaphore
     ) -> pb.SentenceSupport:
-        claim = _MARK.sub("", sentence.text).strip()
+        claim = _claim(sentence)
         passages = [(item.evidence_id, item.text) for item in turn.evidence]
         passages += [("", item.text) for item in turn.memory.items]
         best = _best(claim, passages)
@@ -96,6 +96,19 @@ class Verify:
             return "", 0.0
         turn.report_all(found.degradations)
         return _best(claim, [("", item.text) for item in found.evidence])
+
+
+def _claim(sentence: sentences.Sentence) -> str:
+    return _MARK.sub("", sentence.text).strip()
+
+
+def _claims(answer: str) -> list[sentences.Sentence]:
+    """The sentences that say something: no rules, no numbers alone. An answer that is a number is a
+    claim, too.
+    """
+    found = sentences.split(answer)
+    said = [one for one in found if any(c.isalpha() for c in _claim(one))]
+    return said or [one for one in found if any(c.isalnum() for c in _claim(one))]
 
 
 def _degrade_unchecked(turn: Turn, count: int) -> None:

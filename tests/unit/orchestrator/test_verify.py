@@ -70,3 +70,19 @@ async def test_sentences_that_are_not_checked_are_counted(
     ]
     skipped = common_pb2.DEGRADATION_KIND_VERIFICATION_SKIPPED
     assert told == ([(skipped, "verify", {"unchecked": "6"}, True)] if unchecked else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "claims"),
+    [
+        ("1. 方法。[E1]\n2. 结果。\n\n---\n[E2]\n3.\n", ["1. 方法。[E1]", "2. 结果。"]),
+        ("42.", ["42."]),
+        ("---", []),
+    ],
+)
+async def test_what_says_nothing_is_no_claim(answer: str, claims: list[str]) -> None:
+    turn = _answered(answer, "zh")
+    outcome = await Verify(cast("Knowledge", None)).run(turn)
+    assert turn.answer is not None
+    assert [answer[one.start : one.end] for one in turn.answer.support] == claims
+    assert outcome.counts["sentences"] == str(len(claims))
