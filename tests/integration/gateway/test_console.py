@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -374,6 +375,41 @@ async def test_one_document_is_summarised_and_its_recommendation_judged(
     await page.get_by_role("button", name="看过程").first.click()
     await expect(page.locator("dialog .steps li.ok")).not_to_have_count(0)
     await expect(page.locator("dialog .quote")).to_contain_text("讲融合方式")
+
+
+@pytest.mark.parametrize("endless", [False, True])
+async def test_usage_counts_all_chats_of_its_days_or_says_how_many(
+    page: Any, url: str, endless: bool
+) -> None:
+    today = datetime.now(UTC)
+    counted = {"prompt_tokens": "10", "completion_tokens": "1"}
+    asked: list[str] = []
+
+    async def list_runs(route: Any) -> None:
+        """Two pages of these days, then one of long ago, or the first page for ever."""
+        token = route.request.post_data_json["page_token"]
+        asked.append(token)
+        back = timedelta(days=0 if endless else {"": 0, "2": 1, "3": 40}[token])
+        run = {
+            "run_id": "r", "user_id": "u", "intent": "INTENT_CHAT", "save_state": "saved",
+            "create_time": (today - back).isoformat(), "usage": counted, "degradations": [],
+        }  # fmt: skip
+        following = "2" if endless else {"": "2", "2": "3", "3": "4"}[token]
+        await route.fulfill(json={"runs": [run] * 200, "next_page_token": following})
+
+    await page.route("**/api/orchestrator/ListRuns", list_runs)
+    await page.goto(f"{url}/#/usage")
+    await expect(page.locator("main table").last.locator("tbody tr")).to_have_count(100)
+    chats = 5_000 if endless else 400
+    assert asked == ([""] + ["2"] * 24 if endless else ["", "2", "3"])
+    told = await page.locator(".stat b").all_inner_texts()
+    assert [int(re.sub(r"\D", "", text)) for text in told[2:]] == [chats * 10, chats]
+    columns = await page.locator(".days > div").evaluate_all("all => all.map(one => one.title)")
+    by_day = [int(re.sub(r"\D", "", title.split(": ")[1].rsplit(", ", 1)[0])) for title in columns]
+    assert sum(by_day) == chats * 11
+    await expect(page.locator("#counted")).to_have_count(int(endless))
+    if endless:
+        assert re.sub(r"\D", "", await page.inner_text("#counted")) == "5000"
 
 
 async def _readings_ready(client: Client) -> None:

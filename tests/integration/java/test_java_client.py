@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from nianlun.memory.v1 import memory_pb2 as m
+from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import FakeLlm
 from tests.support.markdown import blocks
@@ -164,6 +165,25 @@ async def test_the_example_converses_and_names_the_reason_of_a_failure(
     refused = await run_program(*example, environment=stranger)
     assert refused.code == 1
     assert "failed: ERROR_REASON_UNAUTHENTICATED UNAUTHENTICATED: " in refused.output
+
+
+async def test_the_chat_controller_keeps_the_line_breaks_between_pieces(
+    runner: Path, running: Rig, fake_llm: FakeLlm
+) -> None:
+    text = "一行字\n二行。\n\n三行。"
+    fake_llm.on("逐行写", llm.text(text))
+    controller = (str(runner / "run"), "io.nianlun.examples.ChatController")
+    server = server_program(*controller, rig=running)
+    async with server as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        who = {"user": "u_java_lines", "session": "s"}
+        answer = await http.post("/chat", params=who, content="逐行写。".encode())
+    told = [event.split("\n") for event in answer.text.removesuffix("\n\n").split("\n\n")]
+    assert all(line.startswith("data: ") for event in told for line in event[1:])
+    data = [
+        (event[0], "\n".join(line.removeprefix("data: ") for line in event[1:])) for event in told
+    ]
+    assert "".join(piece for kind, piece in data if kind == "event: delta") == text
+    assert data[-1] == ("event: done", text)
 
 
 async def test_the_chat_controller_streams_and_a_reader_who_leaves_ends_the_work(

@@ -53,6 +53,7 @@ const WORDS = {
   completionTokens: ["输出词元", "completion tokens"], layer: ["层", "Layer"], day: ["日期", "Day"], runs: ["最近的对话", "Recent runs"], duration: ["用时", "Took"],
   earlierSession: ["以前的会话", "Earlier sessions"], thisSession: ["当前", "current"], askDocument: ["问这份", "Ask it"],
   summarise: ["总结", "Summarise"], summariseIt: ["总结这份文档", "Summarise this document"], wholeCollection: ["不限定文档", "Whole collection"],
+  runsCounted: ["对话的词元只统计了最近 {} 次。", "Only the tokens of the latest {} chats are counted."],
   tokensByDay: ["每天的词元（近 30 天）", "Tokens by day (30 days)"], openRun: ["看过程", "Show its trace"], related: ["相近的读物", "Related readings"], you: ["你", "You"], close: ["关闭", "Close"], unsupportedN: ["没有依据的句子", "Sentences without support"],
   thinkingOf: ["思考过程", "Thinking"], skip: ["跳到内容", "Skip to content"], fields: ["字段", "Fields"],
   firstText: ["首字", "First text"], saveState: ["保存", "Saved"], degraded: ["降级", "Degraded"], failed: ["失败", "failed"], stoppedByBudget: ["被预算拦下", "stopped by budget"],

@@ -100,7 +100,10 @@ public final class ChatController implements HttpHandler {
 
   private static void send(OutputStream reader, String event, String data) throws IOException {
     StringBuilder text = new StringBuilder("event: ").append(event).append('\n');
-    data.lines().forEach(line -> text.append("data: ").append(line).append('\n'));
+    // Not lines(): a break at the end of a piece is part of the text.
+    for (String line : data.split("\r\n|\r|\n", -1)) {
+      text.append("data: ").append(line).append('\n');
+    }
     reader.write(text.append('\n').toString().getBytes(StandardCharsets.UTF_8));
     reader.flush();
   }
