@@ -317,11 +317,14 @@ def _one(candidate: Candidate, key: str, facts: Sequence[Fact]) -> Plan:
 
 
 def _resume(before: Sequence[Fact], at: datetime) -> Resume | None:
-    """The record that `at` falls into, if its value was said again after `at`."""
+    """The record that `at` falls into, if its value was said again after `at` and before it ends:
+    what is told of it after its end tells of what was."""
     if not before or not _covers(before[-1], at):
         return None
     cut = before[-1]
-    again = sorted(s.event_time for s in cut.sources if s.event_time > at)
+    again = sorted(
+        s.event_time for s in cut.sources if s.event_time > at and _covers(cut, s.event_time)
+    )
     return Resume(cut.fact_id, again[0], cut.valid_to, cut.state) if again else None
 
 

@@ -149,11 +149,18 @@ async def items(
     ))  # fmt: skip
 
 
+_REMOVED_FACT: Final = (
+    " RETURNING f.fact_id, f.attribute, f.value, f.value_key, f.valid_from, f.state, f.cardinality"
+)
+
+
 async def orphan_facts(
     conn: Connection, user_id: str, turn_ids: Sequence[str], removed: Removed
 ) -> list[dict[str, Any]]:
     """Facts that rested on these turns alone: removed, and returned (attribute, value,
-    valid_from). One that never had a source rests on no turn."""
+    valid_from). One that never had a source rests on no turn, unless it is an earlier part of a
+    removed one: earlier versions gave all sources of a record that was cut in two to the later
+    part."""
     cursor = await conn.execute(
         "DELETE FROM memory.fact_sources WHERE tenant_id = %(tenant)s AND user_id = %s"
         " AND turn_id = ANY(%s::uuid[])"
@@ -166,11 +173,20 @@ async def orphan_facts(
         "DELETE FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
         " AND f.user_id = %s AND f.fact_id = ANY(%s) AND f.origin <> 'caller' AND NOT EXISTS"
         " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s"
-        "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)"
-        " RETURNING f.fact_id, f.attribute, f.value, f.valid_from, f.state, f.cardinality",
+        "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)" + _REMOVED_FACT,
         (user_id, [row["fact_id"] for row in sources]),
     )
     rows = await cursor.fetchall()
+    cursor = await conn.execute(
+        "DELETE FROM memory.facts AS f USING unnest(%s::text[], %s::text[])"
+        " AS gone (attribute, value_key)"
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %s AND f.attribute = gone.attribute"
+        " AND f.value_key = gone.value_key AND f.origin <> 'caller' AND NOT EXISTS"
+        " (SELECT 1 FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s"
+        "  AND s.user_id = f.user_id AND s.fact_id = f.fact_id)" + _REMOVED_FACT,
+        ([row["attribute"] for row in rows], [row["value_key"] for row in rows], user_id),
+    )
+    rows += await cursor.fetchall()
     removed.add("facts", [str(row["fact_id"]) for row in rows])
     return rows
 

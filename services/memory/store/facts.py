@@ -271,7 +271,8 @@ async def end_record(conn: Connection, user_id: str, fact_id: str, state: FactSt
 
 
 async def split(conn: Connection, user_id: str, resume: Resume) -> None:
-    """Copy a record from the moment its value was said again; later sources move along."""
+    """Copy a record from the moment its value was said again. Later sources move along; where the
+    earlier part has no other it rests on them too, and is removed with them."""
     fact_id = resume.fact_id
     new_id = str(uuid.uuid4())
     await conn.execute(
@@ -289,11 +290,21 @@ async def split(conn: Connection, user_id: str, resume: Resume) -> None:
             "etag": uuid.uuid4().hex, "user": user_id, "old": fact_id,
         },
     )  # fmt: skip
+    later = {"new": new_id, "old": fact_id, "user": user_id, "at": resume.at}
     await conn.execute(
-        "UPDATE memory.fact_sources SET fact_id = %s::uuid"
-        " WHERE tenant_id = %(tenant)s AND user_id = %s AND fact_id = %s::uuid"
-        " AND event_time >= %s",
-        (new_id, user_id, fact_id, resume.at),
+        "INSERT INTO memory.fact_sources (tenant_id, user_id, fact_id, turn_id, session_id,"
+        " quote, event_time)"
+        " SELECT %(tenant)s, user_id, %(new)s::uuid, turn_id, session_id, quote, event_time"
+        " FROM memory.fact_sources WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND fact_id = %(old)s::uuid AND event_time >= %(at)s RETURNING turn_id",
+        later,
+    )
+    await conn.execute(
+        "DELETE FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s"
+        " AND s.user_id = %(user)s AND s.fact_id = %(old)s::uuid AND s.event_time >= %(at)s"
+        " AND EXISTS (SELECT 1 FROM memory.fact_sources AS o WHERE o.tenant_id = %(tenant)s"
+        "  AND o.user_id = %(user)s AND o.fact_id = %(old)s::uuid AND o.event_time < %(at)s)",
+        later,
     )
 
 

@@ -271,3 +271,52 @@ async def test_retention_of_a_fact_leaves_another_users_fact_of_the_same_id(
     assert [f.value for f in left] == ["上海"]
     (kept,) = await memory.facts("v")
     assert (kept.value, kept.source_count) == ("北京", 1)
+
+
+async def moved_twice(memory: Memory) -> pb.AppendTurnResponse:
+    """One place of which a single turn tells, cut in two by another; returns that turn."""
+    first = await memory.say("u", "我2019年搬到了上海。", session="s1")
+    await memory.settled()
+    await memory.say("u", "我2021年搬到了北京。", session="s2")
+    await memory.settled()
+    places = [(fact.value, len(fact.sources)) for fact in await memory.history("u", "city")]
+    assert places == [("上海", 1), ("北京", 1), ("上海", 1)]
+    return first
+
+
+async def test_both_halves_of_a_fact_go_with_the_only_turn_that_told_it(memory: Memory) -> None:
+    first = await moved_twice(memory)
+    await memory.stub.DeleteTurn(
+        pb.DeleteTurnRequest(request_id=rid(), user_id="u", turn_id=first.turn_id)
+    )
+    (left,) = await memory.history("u", "city")
+    assert (left.value, left.state) == ("北京", pb.FACT_STATE_ACTIVE)
+    assert not left.HasField("valid_to")
+    assert "上海" not in "\n".join(await exported(memory, "u"))
+
+
+async def test_a_half_that_an_earlier_version_left_without_a_source_goes_too(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    await moved_twice(memory)
+    with database.connect() as conn:
+        halves = conn.execute(
+            "SELECT fact_id FROM memory.facts WHERE tenant_id = %s AND value = '上海'"
+            " ORDER BY valid_from",
+            (tenant.tenant_id,),
+        ).fetchall()
+        conn.execute(
+            "DELETE FROM memory.fact_sources WHERE tenant_id = %s AND fact_id = %s",
+            (tenant.tenant_id, halves[0]["fact_id"]),
+        )
+        # What was brought in without its sources rests on no turn: not on this one either.
+        conn.execute(
+            "INSERT INTO memory.facts SELECT (jsonb_populate_record(f, jsonb_build_object("
+            " 'fact_id', gen_random_uuid(), 'value', '广州', 'value_key', '广州'))).*"
+            " FROM memory.facts AS f WHERE tenant_id = %s AND fact_id = %s",
+            (tenant.tenant_id, halves[0]["fact_id"]),
+        )
+    await memory.stub.EraseSession(
+        pb.EraseSessionRequest(request_id=rid(), user_id="u", session_id="s1")
+    )
+    assert {fact.value for fact in await memory.history("u", "city")} == {"北京", "广州"}

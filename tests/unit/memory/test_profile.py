@@ -42,7 +42,7 @@ def told(history: list[Candidate], opposite: list[Fact] | None = None) -> list[F
                 sources=tuple(s for s in old.sources if s.event_time >= at),
             )  # fmt: skip
             kept = tuple(s for s in old.sources if s.event_time < at)
-            facts[old.fact_id] = replace(old, sources=kept)
+            facts[old.fact_id] = replace(old, sources=kept or old.sources)
         if plan.merge_into:
             old = facts[plan.merge_into]
             start = plan.earlier_start or old.valid_from
@@ -66,6 +66,18 @@ def test_t04_any_order_of_arrival_gives_the_same_timeline() -> None:
         got = told([statements[i] for i in order])
         assert [(f.value, f.valid_from, f.valid_to) for f in got] == expected
         assert [f.state for f in got if f.valid_to is None] == [FactState.ACTIVE]
+
+
+def test_what_is_told_of_a_time_that_is_over_does_not_hold_again_after_it() -> None:
+    facts = told([
+        said("city", "A", 10, valid_from=T0 + DAY), said("city", "B", 20, valid_from=T0 + 3 * DAY),
+        said("city", "C", 30, valid_from=T0 + 2 * DAY),
+    ])  # fmt: skip
+    assert [(f.value, (f.valid_from - T0).days) for f in facts] == [
+        ("A", 1), ("C", 2), ("B", 3), ("A", 10),
+    ]  # fmt: skip
+    assert [f.valid_to and (f.valid_to - T0).days for f in facts] == [2, 3, 10, None]
+    assert all(len(f.sources) == 1 for f in facts)
 
 
 def test_t03_many_valued_attributes_do_not_close_each_other() -> None:
