@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from services.common.db import Connection
-from services.memory import profile
+from services.memory import profile, rekey
 from services.memory.domain import Candidate, Extraction, Fact, Note, Source
 from services.memory.keys import note_key, value_key
 from services.memory.profile import tombstone_hash, user_hash, value_tombstones
@@ -121,8 +121,8 @@ async def facts_of(conn: Connection, user_id: str, attribute: str) -> list[Fact]
     found = await fact_store.timeline(conn, user_id, attribute)
     if all(f.value_key == value_key(f.value) for f in found):
         return found
-    await fact_store.rekey(conn, user_id, attribute, value_key)
-    return [replace(f, value_key=value_key(f.value)) for f in found]
+    await rekey.facts(conn, user_id, [attribute])
+    return await fact_store.timeline(conn, user_id, attribute)
 
 
 async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool:

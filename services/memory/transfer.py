@@ -15,7 +15,7 @@ import psycopg
 
 from services.common import errors
 from services.common.db import Connection
-from services.memory import records
+from services.memory import records, rekey
 from services.memory.deps import Deps
 from services.memory.records import Record
 from services.memory.store import transfer as store
@@ -71,6 +71,9 @@ async def restore(
     """Insert what is not there yet, and queue what has to be made anew."""
     await turn_store.ensure_user(conn, user_id)
     counts = Counts()
+    if any(record.kind == "facts" for record in found):
+        # Imported rows have the keys of today: what is there already must have them too.
+        await rekey.facts(conn, user_id)
     for kind in TYPES:
         mine = [record.columns for record in found if record.kind == kind]
         try:

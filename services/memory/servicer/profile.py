@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -12,7 +11,7 @@ import grpc.aio
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
-from services.memory import convert, profile, safety
+from services.memory import convert, profile, rekey, safety
 from services.memory.apply import fact_hash, fact_hashes, facts_of, put_fact
 from services.memory.domain import Candidate, Fact, FactState, Origin
 from services.memory.erase import Eraser
@@ -164,9 +163,6 @@ class ProfileRpcs(base.Rpcs):
             await turn_store.ensure_user(conn, user_id)
             old = await _guarded(conn, user_id, fact_id, request.etag)
             if request.purge:
-                # Every record of the value, those under the keys of earlier versions too.
-                await store.rekey(conn, user_id, old.attribute, value_key)
-                old = replace(old, value_key=value_key(old.value))
                 receipt = await Eraser(self.deps).fact(conn, tenant_id, user_id, old)
                 return pb.RetractFactResponse(receipt=convert.receipt(receipt))
             await store.end_record(conn, user_id, fact_id, FactState.RETRACTED)
@@ -226,6 +222,11 @@ async def _guarded(conn: Connection, user_id: str, fact_id: str, etag: str) -> F
         raise errors.not_found("fact", fact_id)
     if etag and etag != found.etag:
         raise errors.etag_mismatch()
+    # What is done to it is done to all that says the same, also under the keys of earlier versions.
+    if await rekey.facts(conn, user_id, [found.attribute], keep=fact_id):
+        found = await store.get(conn, user_id, fact_id)
+    # Only active ones are merged: one of another state is there still.
+    assert found is not None
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -177,28 +177,6 @@ async def timeline(conn: Connection, user_id: str, attribute: str) -> list[Fact]
         (user_id, attribute),
     )
     return [fact_of(row, 10_000) for row in await cursor.fetchall()]
-
-
-async def rekey(
-    conn: Connection, user_id: str, attribute: str, key_of: Callable[[str], str]
-) -> None:
-    """Give every record of an attribute, whatever its state, the key of its value."""
-    cursor = await conn.execute(
-        "SELECT fact_id, value, value_key FROM memory.facts WHERE tenant_id = %(tenant)s"
-        " AND user_id = %s AND attribute = %s",
-        (user_id, attribute),
-    )
-    stale = [
-        (key, row["fact_id"])
-        for row in await cursor.fetchall()
-        if (key := key_of(row["value"])) != row["value_key"]
-    ]
-    for key, fact_id in stale:
-        await conn.execute(
-            "UPDATE memory.facts SET value_key = %s WHERE tenant_id = %(tenant)s"
-            " AND user_id = %s AND fact_id = %s",
-            (key, user_id, fact_id),
-        )
 
 
 async def insert(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.memory import profile
-from services.memory.keys import plain_key
-from tests.integration.memory.calls import Memory, rid
+from services.memory.keys import plain_key, value_key
+from tests.integration.memory.calls import Memory, exported, imported, rid
 from tests.support.db import Database, Tenant
 
 
@@ -98,3 +100,84 @@ async def test_a_tombstone_of_an_earlier_version_holds_until_it_is_said_anew(
     await memory.settled()
     (found,) = [f for f in await memory.facts("u") if f.value == "Go 1.21"]
     assert len(found.sources) == 1
+
+
+def stored_as(database: Database, tenant: Tenant, fact_id: str, key: str) -> None:
+    """Give a record the key that an earlier version had for its value."""
+    with database.connect() as conn:
+        conn.execute(
+            "UPDATE memory.facts SET value_key = %s WHERE tenant_id = %s AND fact_id = %s",
+            (key, tenant.tenant_id, fact_id),
+        )
+
+
+async def told_twice(memory: Memory, database: Database, tenant: Tenant) -> list[pb.Fact]:
+    """Two active records of one value, as versions that run side by side store them; the second
+    rests on a turn."""
+    old, other = await put(memory, "uses", "Python 3.12"), await put(memory, "uses", "Go")
+    await memory.say("u", "我在用 Go")
+    await memory.settled()
+    stored_as(database, tenant, old.fact_id, "python312")
+    with database.connect() as conn:
+        conn.execute(
+            "UPDATE memory.facts SET value = 'python 3.12', value_key = %s, origin = 'rules'"
+            " WHERE tenant_id = %s AND fact_id = %s",
+            (value_key("Python 3.12"), tenant.tenant_id, other.fact_id),
+        )
+    facts = await memory.facts("u")
+    assert sorted(fact.value for fact in facts) == ["Python 3.12", "python 3.12"]
+    return [old, other]
+
+
+async def test_two_active_records_of_one_value_become_one(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    old, _ = await told_twice(memory, database, tenant)
+    # Said anew, and anything else of the attribute: neither fails.
+    await memory.say("u", "我们用 Rust")
+    await memory.settled()
+    assert await values(memory) == {"Python 3.12", "Rust"}
+    (kept,) = [fact for fact in await memory.facts("u") if fact.value == "Python 3.12"]
+    assert (kept.fact_id, kept.origin, len(kept.sources)) == (old.fact_id, pb.ORIGIN_CALLER, 1)
+    assert kept.valid_from.ToDatetime() <= old.valid_from.ToDatetime()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_what_is_done_to_one_of_them_is_done_to_both(
+    memory: Memory, database: Database, tenant: Tenant, which: int
+) -> None:
+    fact = (await told_twice(memory, database, tenant))[which]
+    request = pb.CorrectFactRequest(
+        request_id=rid(), user_id="u", fact_id=fact.fact_id, value="Python 3.13"
+    )
+    corrected = (await memory.stub.CorrectFact(request)).fact
+    assert await values(memory) == {"Python 3.13"}
+    stored_as(database, tenant, corrected.fact_id, "python313")
+    retract = pb.RetractFactRequest(request_id=rid(), user_id="u", fact_id=corrected.fact_id)
+    await memory.stub.RetractFact(retract)
+    assert await values(memory) == set()
+
+
+async def test_a_key_of_one_value_that_was_the_key_of_another(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    first, second = await put(memory, "uses", "Go 1.21"), await put(memory, "uses", "Go 12.1")
+    stored_as(database, tenant, first.fact_id, "-")
+    stored_as(database, tenant, second.fact_id, value_key("Go 1.21"))
+    stored_as(database, tenant, first.fact_id, value_key("Go 12.1"))
+    again = await put(memory, "uses", "go 12.1")
+    assert again.fact_id == second.fact_id
+    assert await values(memory) == {"Go 1.21", "Go 12.1"}
+
+
+async def test_an_import_meets_what_an_earlier_version_stored(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    await memory.say("a", "我们用 Python 3.12")
+    await memory.settled()
+    lines = await exported(memory, "a")
+    old = await put(memory, "uses", "Python 3.12")
+    stored_as(database, tenant, old.fact_id, "python312")
+    await imported(memory, "u", lines)
+    await put(memory, "uses", "Rust")
+    assert await values(memory) == {"Python 3.12", "Rust"}

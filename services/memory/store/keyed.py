@@ -1,0 +1,64 @@
+"""SQL that gives what earlier versions stored the keys of today."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from services.common.db import Connection
+
+
+async def facts(
+    conn: Connection, user_id: str, attributes: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Every record of some attributes (None: of all), whatever its state, the oldest first."""
+    cursor = await conn.execute(
+        "SELECT fact_id, attribute, value, value_key, state, origin, valid_from FROM memory.facts"
+        " WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND (%(attributes)s::text[] IS NULL OR attribute = ANY(%(attributes)s))"
+        " ORDER BY recorded_from, fact_id",
+        {"user": user_id, "attributes": None if attributes is None else list(attributes)},
+    )
+    return await cursor.fetchall()
+
+
+async def merge_facts(
+    conn: Connection, user_id: str, kept: Any, others: Sequence[Any], start: datetime
+) -> None:
+    """One record, true from `start` on, instead of several; it rests on the turns of all."""
+    parameters = {"user": user_id, "kept": kept, "others": list(others), "start": start}
+    await conn.execute(
+        "INSERT INTO memory.fact_sources (tenant_id, user_id, fact_id, turn_id, session_id,"
+        " quote, event_time)"
+        " SELECT %(tenant)s, user_id, %(kept)s::uuid, turn_id, session_id, quote, event_time"
+        " FROM memory.fact_sources WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND fact_id = ANY(%(others)s::uuid[])"
+        " ON CONFLICT (tenant_id, user_id, fact_id, turn_id) DO NOTHING",
+        parameters,
+    )
+    await conn.execute(
+        "DELETE FROM memory.fact_sources WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND fact_id = ANY(%(others)s::uuid[])",
+        parameters,
+    )
+    await conn.execute(
+        "DELETE FROM memory.facts WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND fact_id = ANY(%(others)s::uuid[])",
+        parameters,
+    )
+    await conn.execute(
+        "UPDATE memory.facts SET valid_from = %(start)s WHERE tenant_id = %(tenant)s"
+        " AND user_id = %(user)s AND fact_id = %(kept)s::uuid",
+        parameters,
+    )
+
+
+async def set_fact_keys(conn: Connection, user_id: str, keys: Sequence[tuple[Any, str]]) -> None:
+    """(fact_id, key) of some records. Two active ones never have one key, not even meanwhile."""
+    await conn.execute(
+        "UPDATE memory.facts AS f SET value_key = k.value_key"
+        " FROM unnest(%s::uuid[], %s::text[]) AS k (fact_id, value_key)"
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %s AND f.fact_id = k.fact_id",
+        ([fact_id for fact_id, _ in keys], [key for _, key in keys], user_id),
+    )
