@@ -228,10 +228,10 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
     (
         "email",
-        # Chinese straight before a name in letters was said before it.
+        # From the @ on; of what stands before it see `_name_start`.
         re.compile(
-            rf"(?:[{_LETTERS}.+-]{{1,64}}|(?<![{_LETTERS}{_HAN}.+-])[{_HAN}]{{1,8}})"
-            rf"(?:(?<!(?<![{_LETTERS}.+-])git)|(?!@[\w.-]{{1,255}}:))@(?:{_HOST}\.){{1,9}}(?:(?i:xn--)[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|中国|公司|网络)(?![A-Za-z0-9])"
+            rf"@(?<=[\w.+-]@)(?:(?<!(?<![{_LETTERS}.+-])git@)|(?![\w.-]{{1,255}}:))"
+            rf"(?:(?:{_HOST}\.){{1,9}}|(?:[\w-]{{1,63}}\.){{1,9}})(?:(?i:xn--)[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|中国|公司|网络)(?![A-Za-z0-9])"
         ),
         _always,
     ),
@@ -265,6 +265,16 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]] = 
     ),
 )
 
+
+# What the name before an @ may be, the first that fits: Chinese straight before a name in letters was
+# said before it, and so was more Chinese than a name has. In other scripts, or mixed, there is no
+# telling where a name begins: everything that may belong to it is taken.
+_NAMES: Final = (
+    re.compile(rf"[{_LETTERS}.+-]+\Z"),
+    re.compile(rf"(?<![{_LETTERS}{_HAN}.+-])[{_HAN}]{{1,8}}\Z"),
+    re.compile(r"[\w.+-]+\Z"),
+)
+_NAME_LENGTH: Final = 64
 
 # Kinds whose digits alone say nothing: inside a key, a hash or a UUID they are a part of it.
 _BARE_NUMBERS: Final = frozenset({"bank_card", "cn_mobile", "phone", "ssn"})
@@ -341,6 +351,15 @@ def _in_identifier(text: str, start: int, end: int) -> bool:
     )
 
 
+def _name_start(text: str, at: int, taken: bytearray) -> int:
+    """Where the name before the @ at `at` begins; `at` where there is none. It goes back to what is
+    taken already: the end of another address."""
+    first = max(0, at - _NAME_LENGTH)
+    first = taken.rfind(1, first, at) + 1 or first
+    found = (pattern.search(text, first, at) for pattern in _NAMES)
+    return next((match.start() for match in found if match), at)
+
+
 def redact(text: str) -> Redaction:
     """Replace personal data by `[kind]`. Never raises; a clean text comes back unchanged."""
     folded, places = _folded(text)
@@ -352,6 +371,8 @@ def redact(text: str) -> Redaction:
         for match in pattern.finditer(folded):
             group = "value" if "value" in pattern.groupindex else 0
             start, end = match.span(group)
+            if kind == "email" and (start := _name_start(folded, at := start, taken)) == at:
+                continue
             if taken.find(1, start, end) >= 0 or not check(match.group(group)):
                 continue
             if group == 0 and kind in _BARE_NUMBERS and _in_identifier(folded, start, end):

@@ -114,6 +114,14 @@ def test_i07_chinese_glued_to_personal_data_hides_nothing_and_stays(text: str, k
         ("x" * 80 + "@b.com", "x" * 16 + "[email]"),
         ("仓库在git@github.com:foo/bar.git", "仓库在git@github.com:foo/bar.git"),
         ("周末我们@你", "周末我们@你"),
+        ("请把文件发到我的邮箱李明@example.com", "[email]"),
+        ("写给 wang小明@qq.com 和 小明wang@qq.com。", "写给 [email] 和 小明[email]。"),
+        ("連絡先：たなか@example.jp", "連絡先：[email]"),
+        ("메일 김철수@example.kr 로", "메일 [email] 로"),
+        ("a@例え.jp、b@예.kr", "[email]、[email]"),
+        ("a@b.com我@c.com", "[email][email]"),
+        ("我们@你们看example", "我们@你们看example"),
+        ("仓库在git@例え.jp:foo/bar", "仓库在git@例え.jp:foo/bar"),
     ],
 )
 def test_i07_an_address_is_replaced_and_what_was_said_before_it_stays(text: str, kept: str) -> None:
