@@ -20,6 +20,8 @@ PURGE_JOB = "purge_runs"
 SUPERSEDED = "SUPERSEDED"
 """Why an end is not stored although the database answers: another attempt has the run by now, or
 it was erased."""
+FAILED = "INTERNAL"
+"""Why an end will not be stored: what the database says of it would be the same the next time."""
 _TRY_S = 5.0
 _FIRST_PAUSE_S = 0.1
 _PAUSE_S = 2.0
@@ -52,12 +54,15 @@ class Endings:
         self._log = logs.get(__name__)
 
     async def store(self, end: End, within_s: float) -> str:
-        """Empty once the end is stored; after `within_s` why it is not. It goes on being tried."""
+        """Empty once the end is stored; after `within_s` why it is not. It goes on being tried,
+        unless that is hopeless."""
         task = asyncio.create_task(self._until_stored(end), name=f"end-{end.ending.run_id}")
         self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        task.add_done_callback(self._tried)
         done, _ = await asyncio.wait({task}, timeout=within_s)
-        if done:
+        if done and not task.cancelled():
+            if task.exception() is not None:
+                return FAILED
             return "" if task.result() else SUPERSEDED
         if len(self._waiting) > _MOST_WAITING:
             task.cancel()
@@ -74,8 +79,16 @@ class Endings:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
+    def _tried(self, task: asyncio.Task[bool]) -> None:
+        """The last of an end that waited: one that cannot be stored does not go unseen."""
+        self._waiting.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.error("run_lost", task=task.get_name(), exc_info=error)
+
     async def _until_stored(self, end: End) -> bool:
-        """True once it is stored, False where the run is not ours any more."""
+        """True once it is stored, False where the run is not ours any more. Raises what the
+        database or the code has against it, other than that it cannot be stored now."""
         pause = _FIRST_PAUSE_S
         while True:
             # The caller's deadline may be over; the end is written down nevertheless.

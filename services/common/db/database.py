@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -34,6 +34,12 @@ _RECONNECT_S = 5.0
 _FRESH_S = 0.25
 """How long the pool insists on one reconnection: beyond it the next caller starts a fresh attempt,
 so that recovery after an outage never waits for a long back-off."""
+_LEFT_BY_SERVER: Final = (
+    psycopg.errors.ReadOnlySqlTransaction,  # after a failover: this server is the standby now
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+)
+"""What says that a connection is of no use any more and is no OperationalError to the driver."""
 _DOUBT_S = 2.0
 _DOUBTED_PATIENCE_S = 0.25
 
@@ -190,6 +196,10 @@ class Database:
         self._in_use += 1
         try:
             yield conn
+        except _LEFT_BY_SERVER:
+            # The pool makes a new one in its place, which may lead to another server.
+            await conn.close()
+            raise
         finally:
             self._in_use -= 1
             conn.tenant_id = ""
@@ -306,7 +316,8 @@ def _translated() -> Iterator[None]:
         ) from error
     except (PoolTimeout, PoolClosed, TooManyRequests) as error:
         raise errors.database_unavailable(str(error)) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+    # The classes 08 (connection), 53 (resources) and 57 (intervention) are OperationalErrors.
+    except (psycopg.OperationalError, psycopg.InterfaceError, *_LEFT_BY_SERVER) as error:
         raise errors.database_unavailable(str(error)) from error
 
 

@@ -7,9 +7,12 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import grpc
+import psycopg
 import pytest
+from psycopg import sql
 from pydantic import SecretStr
 
 from nianlun.common.v1 import common_pb2
@@ -23,7 +26,7 @@ from services.common.jobs import Jobs
 from services.common.settings import DatabaseSettings
 from services.orchestrator import runs, session_store, store
 from services.orchestrator.domain import HistoryLine
-from services.orchestrator.endings import SUPERSEDED, End, Endings
+from services.orchestrator.endings import FAILED, SUPERSEDED, End, Endings
 from tests.support import fake_llm as llm
 from tests.support.db import Database
 from tests.support.fake_llm import Call, FakeLlm
@@ -327,4 +330,41 @@ async def test_an_end_that_another_attempt_or_an_erasure_overtook_is_not_stored(
         async with pool.tenant() as conn:
             await store.erase(conn, "u", "")
         assert await endings.store(erased, within_s=60) == SUPERSEDED
+        assert await _history(pool) == []
+
+
+def _only_read(database: Database, on: bool) -> None:
+    """Whether sessions that begin now may only read, as those of a standby."""
+    statement = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}").format(
+        sql.Identifier(database.name), sql.Literal(on)
+    )
+    with psycopg.connect(database.server.admin_dsn, autocommit=True) as conn:
+        conn.execute(statement)
+
+
+async def test_an_end_waits_while_the_database_only_reads(
+    fresh_database: Database, pool: Pool
+) -> None:
+    with _endings(pool) as endings:
+        end = await _begun(pool)
+        fresh_database.leave()
+        _only_read(fresh_database, True)
+        fresh_database.come_back()
+        try:
+            assert await endings.store(end, within_s=0.5) == "DATABASE_UNAVAILABLE"
+        finally:
+            _only_read(fresh_database, False)
+        # The sessions there are go on reading only: others have to take their place.
+        await endings.close(60)
+        assert await _history(pool) == ["你好", "好的。"]
+
+
+async def test_an_end_that_can_never_be_stored_is_given_up_and_said_so(
+    pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _endings(pool) as endings:
+        end = replace(await _begun(pool), lines=(HistoryLine("user", "\0"),))
+        assert await endings.store(end, within_s=60) == FAILED
+        await endings.close(60)
+        assert f"end-{end.ending.run_id}" in capsys.readouterr().out
         assert await _history(pool) == []
