@@ -62,9 +62,13 @@ def fact_hash(tenant_id: str, user_id: str, attribute: str, value: str) -> str:
     return fact_hashes(tenant_id, user_id, attribute, value)[0]
 
 
-def fact_hashes(tenant_id: str, user_id: str, attribute: str, value: str) -> tuple[str, str]:
+def fact_hashes(tenant_id: str, user_id: str, attribute: str, value: str) -> list[str]:
     """Tombstone hashes under which an attribute's value may lie buried."""
-    return value_tombstones(tenant_id, user_id, f"fact:{attribute}", value)
+    return [
+        stone
+        for name in profile.stored_names(attribute)
+        for stone in value_tombstones(tenant_id, user_id, f"fact:{name}", value)
+    ]
 
 
 def note_hashes(tenant_id: str, user_id: str, note: str, turn_ids: Sequence[str]) -> list[str]:
@@ -116,13 +120,14 @@ def _alive_note(
 
 
 async def facts_of(conn: Connection, user_id: str, attribute: str) -> list[Fact]:
-    """Believed records of an attribute, under the keys of today: those stored by earlier versions
-    are given theirs."""
-    found = await fact_store.timeline(conn, user_id, attribute)
-    if all(f.value_key == value_key(f.value) for f in found):
+    """Believed records of an attribute, under the names and keys of today: those stored by earlier
+    versions are given theirs."""
+    names = profile.stored_names(attribute)
+    found = await fact_store.timeline(conn, user_id, names)
+    if all(f.attribute == attribute and f.value_key == value_key(f.value) for f in found):
         return found
-    await rekey.facts(conn, user_id, [attribute])
-    return await fact_store.timeline(conn, user_id, attribute)
+    await rekey.facts(conn, user_id, names)
+    return await fact_store.timeline(conn, user_id, [attribute])
 
 
 async def put_fact(conn: Connection, user_id: str, candidate: Candidate) -> bool:

@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import validate
-from services.memory import domain, rendering
+from services.memory import domain, profile, rendering
 from services.memory.load import Loaded
 from services.memory.readings import ReadingHit
 from services.memory.recall import Ranked
@@ -141,7 +141,7 @@ def fact(value: domain.Fact) -> pb.Fact:
         fact_id=value.fact_id,
         user_id=value.user_id,
         kind=_KIND_NUMBERS[value.kind],
-        attribute=value.attribute,
+        attribute=profile.attribute_key(value.attribute),
         value=value.value,
         statement=value.statement,
         cardinality=_CARDINALITY_NUMBERS[value.cardinality],

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from services.memory import script
@@ -20,6 +21,7 @@ from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactS
 from services.memory.ending import ends
 from services.memory.keys import plain_key, value_key
 from services.memory.safety import may_be_followed
+from services.search.simplified import spellings
 
 _ONE: Final = frozenset(
     [
@@ -100,6 +102,23 @@ def attribute_key(name: str) -> str:
     folded = unicodedata.normalize("NFKC", name).casefold().strip()
     slug = re.sub(r"[\W]+", "_", folded).strip("_")[:64] or "other"
     return _ALIASES.get(script.folded(slug), slug)
+
+
+def stored_names(attribute: str) -> tuple[str, ...]:
+    """Names under which records of an attribute may be stored: its registered one, and its aliases
+    in traditional characters, which earlier versions took for attributes of their own."""
+    registered = attribute_key(attribute)
+    return (registered, *_traditional_names().get(registered, ()))
+
+
+@lru_cache(maxsize=1)
+def _traditional_names() -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for alias, registered in _ALIASES.items():
+        others = [] if alias.isascii() else spellings(alias)
+        own = [name for name in others if name != alias and attribute_key(name) == registered]
+        names[registered] = (*names.get(registered, ()), *own)
+    return names
 
 
 def cardinality_of(attribute: str, wanted: Cardinality | None = None) -> Cardinality:

@@ -299,7 +299,8 @@ def _derived(line: Line) -> tuple[dict[str, Any], str, tuple[str, ...]]:
     if isinstance(line, TurnLine):
         return _turn(line)
     if isinstance(line, FactLine):
-        return {"value_key": keys.value_key(line.value)}, "", ()
+        cardinality = profile.cardinality_of(line.attribute, line.cardinality)
+        return {"value_key": keys.value_key(line.value), "cardinality": cardinality}, "", ()
     if isinstance(line, EpisodeLine):
         note = Note(
             line.note, line.session_id, line.event_time.astimezone(UTC), (), line.origin,

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from itertools import product
 from typing import Final
 
 _PHRASES: Final = "TSPhrases.txt"
@@ -85,3 +86,13 @@ def _fold(text: str, tables: _Tables, level: int) -> str:
                 for n, part in enumerate(parts)
             )
     return text.translate(tables.characters)
+
+
+def spellings(text: str) -> list[str]:
+    """`text` in simplified characters, and every way to write it with one or more traditional ones
+    that become these by themselves. For words: their number grows with every character."""
+    return ["".join(chosen) for chosen in product(*map(_forms, text))]
+
+
+def _forms(character: str) -> list[str]:
+    return [character, *(chr(c) for c, plain in _tables().characters.items() if plain == character)]

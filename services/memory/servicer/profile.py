@@ -43,7 +43,7 @@ class ProfileRpcs(base.Rpcs):
                 conn,
                 base.user(request.user_id),
                 convert.KINDS[pb.FactKind.ValueType(kind)].value if kind else "",
-                _attribute(request.attribute) if request.attribute else "",
+                profile.stored_names(_attribute(request.attribute)) if request.attribute else (),
                 self.past("as_of", base.optional(request, "as_of")) or self.deps.now(),
                 self.past("known_at", base.optional(request, "known_at")),
                 after,
@@ -184,7 +184,8 @@ class ProfileRpcs(base.Rpcs):
         page = validate.page(request, max_size=base.MAX_PAGE, default=base.DEFAULT_PAGE)
         attribute = _attribute(request.attribute)
         # "likes" and "dislikes" are one story.
-        attributes = [attribute, *filter(None, [profile.opposite(attribute)])]
+        story = [attribute, *filter(None, [profile.opposite(attribute)])]
+        attributes = [name for one in story for name in profile.stored_names(one)]
         after = None
         if page.cursor:
             moment, fact_id = (str(c) for c in page.cursor)
@@ -222,8 +223,9 @@ async def _guarded(conn: Connection, user_id: str, fact_id: str, etag: str) -> F
         raise errors.not_found("fact", fact_id)
     if etag and etag != found.etag:
         raise errors.etag_mismatch()
-    # What is done to it is done to all that says the same, also under the keys of earlier versions.
-    if await rekey.facts(conn, user_id, [found.attribute], keep=fact_id):
+    # What is done to it is done to all that says the same, also as earlier versions stored it.
+    names = profile.stored_names(found.attribute)
+    if await rekey.facts(conn, user_id, names, keep=fact_id):
         found = await store.get(conn, user_id, fact_id)
     # Only active ones are merged: one of another state is there still.
     assert found is not None

@@ -87,18 +87,19 @@ async def listed(
     conn: Connection,
     user_id: str,
     kind: str,
-    attribute: str,
+    attributes: Sequence[str],
     as_of: datetime,
     known_at: datetime | None,
     after: tuple[str, str, datetime, str] | None,
     limit: int,
 ) -> list[Fact]:
-    """Facts valid at `as_of`, by the knowledge of `known_at` (None: of now), preferences first."""
+    """Facts valid at `as_of`, by the knowledge of `known_at` (None: of now), preferences first; of
+    these attributes (none: of all)."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
         f" AND f.user_id = %(user)s"
         " AND (%(kind)s = '' OR f.kind = %(kind)s)"
-        " AND (%(attribute)s = '' OR f.attribute = %(attribute)s)"
+        " AND (%(attributes)s::text[] = '{}' OR f.attribute = ANY(%(attributes)s))"
         " AND f.valid_from <= %(as_of)s"
         " AND CASE WHEN %(known)s::timestamptz IS NULL"
         "  THEN f.state IN ('active', 'superseded') AND (f.valid_to IS NULL OR f.valid_to >"
@@ -111,7 +112,7 @@ async def listed(
         " %(a_id)s::uuid)))"
         " ORDER BY f.kind DESC, f.attribute, f.valid_from, f.fact_id LIMIT %(limit)s",
         {
-            "user": user_id, "kind": kind, "attribute": attribute, "as_of": as_of,
+            "user": user_id, "kind": kind, "attributes": list(attributes), "as_of": as_of,
             "known": known_at,
             "a_kind": after[0] if after else "", "a_attr": after[1] if after else "",
             "a_time": after[2] if after else None, "a_id": after[3] if after else None,
@@ -167,14 +168,14 @@ async def get(conn: Connection, user_id: str, fact_id: str, *, lock: bool = Fals
     return fact_of(row) if row else None
 
 
-async def timeline(conn: Connection, user_id: str, attribute: str) -> list[Fact]:
-    """Records of an attribute that are believed (active or superseded), with all sources."""
+async def timeline(conn: Connection, user_id: str, attributes: Sequence[str]) -> list[Fact]:
+    """Records of attributes that are believed (active or superseded), with all sources."""
     cursor = await conn.execute(
         f"SELECT {_COLUMNS}{_SOURCES} FROM memory.facts AS f WHERE f.tenant_id = %(tenant)s"
         f" AND f.user_id = %s AND"
-        f" f.attribute = %s"
+        f" f.attribute = ANY(%s)"
         " AND f.state IN ('active', 'superseded') ORDER BY f.valid_from, f.fact_id",
-        (user_id, attribute),
+        (user_id, list(attributes)),
     )
     return [fact_of(row, 10_000) for row in await cursor.fetchall()]
 

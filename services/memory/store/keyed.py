@@ -14,7 +14,8 @@ async def facts(
 ) -> list[dict[str, Any]]:
     """Every record of some attributes (None: of all), whatever its state, the oldest first."""
     cursor = await conn.execute(
-        "SELECT fact_id, attribute, value, value_key, state, origin, valid_from FROM memory.facts"
+        "SELECT fact_id, kind, attribute, value, value_key, statement, cardinality, state, origin,"
+        " valid_from FROM memory.facts"
         " WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
         " AND (%(attributes)s::text[] IS NULL OR attribute = ANY(%(attributes)s))"
         " ORDER BY recorded_from, fact_id",
@@ -55,10 +56,29 @@ async def merge_facts(
 
 
 async def set_fact_keys(conn: Connection, user_id: str, keys: Sequence[tuple[Any, str]]) -> None:
-    """(fact_id, key) of some records. Two active ones never have one key, not even meanwhile."""
+    """(fact_id, key) of some records."""
     await conn.execute(
         "UPDATE memory.facts AS f SET value_key = k.value_key"
         " FROM unnest(%s::uuid[], %s::text[]) AS k (fact_id, value_key)"
         " WHERE f.tenant_id = %(tenant)s AND f.user_id = %s AND f.fact_id = k.fact_id",
         ([fact_id for fact_id, _ in keys], [key for _, key in keys], user_id),
     )
+
+
+async def rename_facts(
+    conn: Connection,
+    user_id: str,
+    attribute: str,
+    cardinality: str,
+    kinds: Sequence[tuple[Any, str]],
+) -> None:
+    """(fact_id, kind) of records that are of this attribute from now on."""
+    await conn.execute(
+        "UPDATE memory.facts AS f SET attribute = %s, cardinality = %s, kind = k.kind"
+        " FROM unnest(%s::uuid[], %s::text[]) AS k (fact_id, kind)"
+        " WHERE f.tenant_id = %(tenant)s AND f.user_id = %s AND f.fact_id = k.fact_id",
+        (
+            attribute, cardinality, [fact_id for fact_id, _ in kinds], [kind for _, kind in kinds],
+            user_id,
+        ),
+    )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nianlun.memory.v1 import memory_pb2 as pb
@@ -181,3 +183,75 @@ async def test_an_import_meets_what_an_earlier_version_stored(
     await imported(memory, "u", lines)
     await put(memory, "uses", "Rust")
     assert await values(memory) == {"Python 3.12", "Rust"}
+
+
+async def earlier(memory: Memory, database: Database, tenant: Tenant) -> dict[str, pb.Fact]:
+    """What an earlier version made of traditional names: attributes of their own, with many values,
+    beside the registered ones."""
+    facts = {
+        "likes": await put(memory, "likes", "綠茶"),
+        "喜歡": await put(memory, "hobby", "綠茶"),
+        "occupation": await put(memory, "occupation", "律師"),
+        "職業": await put(memory, "skill", "醫生"),
+    }
+    with database.connect() as conn:
+        for name in ("喜歡", "職業"):
+            conn.execute(
+                "UPDATE memory.facts SET attribute = %s, kind = 'preference' WHERE tenant_id = %s"
+                " AND fact_id = %s",
+                (name, tenant.tenant_id, facts[name].fact_id),
+            )
+    return facts
+
+
+async def test_attributes_of_traditional_names_are_found_by_them(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    facts = await earlier(memory, database, tenant)
+    for name, other in (("喜歡", "likes"), ("職業", "occupation")):
+        for asked in (name, other):
+            ids = {fact.fact_id for fact in await memory.facts("u", attribute=asked)}
+            assert ids == {facts[name].fact_id, facts[other].fact_id}
+            history = await memory.history("u", asked)
+            assert {fact.fact_id for fact in history} == ids
+            assert {fact.attribute for fact in history} == {other}
+
+
+async def test_attributes_of_traditional_names_join_the_registered_ones(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    facts = await earlier(memory, database, tenant)
+    await put(memory, "喜歡", "咖啡")
+    likes = {fact.value: fact for fact in await memory.facts("u", attribute="likes")}
+    assert set(likes) == {"綠茶", "咖啡"}
+    assert likes["綠茶"].fact_id == facts["likes"].fact_id
+    now = await put(memory, "職業", "廚師")
+    history = await memory.history("u", "occupation")
+    assert [(f.value, f.state, f.kind, f.cardinality) for f in history] == [
+        (value, state, pb.FACT_KIND_FACT, pb.CARDINALITY_ONE)
+        for value, state in (
+            ("律師", pb.FACT_STATE_SUPERSEDED), ("醫生", pb.FACT_STATE_SUPERSEDED),
+            ("廚師", pb.FACT_STATE_ACTIVE),
+        )
+    ]  # fmt: skip
+    assert history[0].valid_to == history[1].valid_from
+    assert history[1].valid_to == now.valid_from
+    stored = [json.loads(line) for line in await exported(memory, "u")]
+    assert {one.get("attribute") for one in stored} == {None, "likes", "occupation"}
+
+
+async def test_a_tombstone_under_a_traditional_name_holds(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    stone = profile.value_tombstones(tenant.tenant_id, "u", "fact:喜歡", "咖啡")[0]
+    with database.connect() as conn:
+        conn.execute(
+            "INSERT INTO memory.tombstones (tenant_id, user_hash, kind, content_hash, kill_time)"
+            " VALUES (%s, %s, 'fact', %s, now() + interval '1 hour')",
+            (tenant.tenant_id, profile.user_hash(tenant.tenant_id, "u"), stone),
+        )
+    await memory.say("u", "我喜歡咖啡")
+    await memory.settled()
+    assert await values(memory) == set()
+    await put(memory, "likes", "咖啡")
+    assert await values(memory) == {"咖啡"}

@@ -8,7 +8,7 @@ import opencc
 import pytest
 
 from benchmarks.memory.injection import HARMLESS, WISHES, attacks
-from services.memory import safety
+from services.memory import profile, safety
 from services.memory.asking import asks_back
 from services.memory.domain import Message, Role, Turn
 from services.memory.extraction import notes, rules
@@ -136,3 +136,11 @@ def test_folding_keeps_every_character_in_its_place() -> None:
 def test_characters_by_themselves_keep_the_length_phrases_or_not() -> None:
     text = "乾坤 乾淨 後天 皇后 於是"
     assert len(simplify_characters(text)) == len(text) == len(simplify(text))
+
+
+def test_names_of_attributes_in_traditional_characters() -> None:
+    assert set(profile.stored_names("likes")) == {"likes", "喜歡"}
+    assert set(profile.stored_names("職業")) == {"occupation", "職業", "職业", "職位"}
+    assert profile.stored_names("billing_runs_on") == ("billing_runs_on",)
+    for name in profile.stored_names("language"):
+        assert profile.attribute_key(name) == "language"
