@@ -140,7 +140,8 @@ def test_characters_by_themselves_keep_the_length_phrases_or_not() -> None:
 
 def test_names_of_attributes_in_traditional_characters() -> None:
     assert set(profile.stored_names("likes")) == {"likes", "喜歡"}
-    assert set(profile.stored_names("職業")) == {"occupation", "職業", "職业", "職位"}
+    assert profile.stored_names("職業")[0] == "occupation"
+    assert {"職業", "職位"} < set(profile.stored_names("occupation"))
     assert profile.stored_names("billing_runs_on") == ("billing_runs_on",)
     for name in profile.stored_names("language"):
         assert profile.attribute_key(name) == "language"
