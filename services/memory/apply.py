@@ -15,7 +15,7 @@ from services.common.db import Connection
 from services.memory import profile, rekey
 from services.memory.domain import Candidate, Extraction, Fact, Note, Source
 from services.memory.keys import note_key, value_key
-from services.memory.profile import tombstone_hash, user_hash, value_tombstones
+from services.memory.profile import note_tombstones, tombstone_hash, user_hash, value_tombstones
 from services.memory.store import episodes as episode_store
 from services.memory.store import facts as fact_store
 from services.search import TOK_VERSION, tokenize
@@ -74,7 +74,7 @@ def fact_hashes(tenant_id: str, user_id: str, attribute: str, value: str) -> lis
 def note_hashes(tenant_id: str, user_id: str, note: str, turn_ids: Sequence[str]) -> list[str]:
     """Tombstone hashes of a note, to leave them: its text, and each turn it was made from."""
     return [
-        value_tombstones(tenant_id, user_id, "note", note)[0],
+        note_tombstones(tenant_id, user_id, note)[0],
         *_turn_hashes(tenant_id, user_id, turn_ids),
     ]
 
@@ -97,7 +97,7 @@ async def _tombstones(
 ) -> dict[str, datetime]:
     hashes = [h for c in candidates for h in fact_hashes(tenant_id, user_id, c.attribute, c.value)]
     for note in notes:
-        hashes += value_tombstones(tenant_id, user_id, "note", note.note)
+        hashes += note_tombstones(tenant_id, user_id, note.note)
         hashes += _turn_hashes(tenant_id, user_id, [s.turn_id for s in note.sources])
     if not hashes:
         return {}
@@ -111,7 +111,7 @@ def _alive_note(
     turns = [s.turn_id for s in note.sources]
     if any(h in killed for h in _turn_hashes(tenant_id, user_id, turns)):
         return None
-    stones = value_tombstones(tenant_id, user_id, "note", note.note)
+    stones = note_tombstones(tenant_id, user_id, note.note)
     if _buried(note.event_time, stones, killed):
         return None
     sources = tuple(s for s in note.sources if s.turn_id in alive)

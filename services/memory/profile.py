@@ -19,7 +19,7 @@ from typing import Final
 from services.memory import script
 from services.memory.domain import Candidate, Cardinality, Fact, FactKind, FactState
 from services.memory.ending import ends
-from services.memory.keys import plain_key, value_key
+from services.memory.keys import note_key, plain_key, value_key
 from services.memory.safety import may_be_followed
 from services.search.simplified import spellings
 
@@ -195,16 +195,22 @@ def searchable(fact: Fact) -> str:
 def tombstone_hash(tenant_id: str, user_id: str, kind: str, content: str) -> str:
     """Content hash of a tombstone, salted by tenant and user so that it tells nothing by itself.
 
-    `content`: an id. Of values and texts see `value_tombstones`.
+    `content`: an id. Of values and notes see `value_tombstones` and `note_tombstones`.
     """
     return _salted(tenant_id, user_id, kind, plain_key(content))
 
 
 def value_tombstones(tenant_id: str, user_id: str, kind: str, content: str) -> tuple[str, str]:
-    """Hashes of the tombstone of a value or a text: the one to leave, and the one that was left for
-    it while keys did not keep the signs of numbers, which holds still."""
+    """Hashes of the tombstone of a value: the one to leave, and the one that was left for it while keys did not keep the signs of numbers, which holds still."""
     new = _salted(tenant_id, user_id, kind, "signs", value_key(content))
     return new, tombstone_hash(tenant_id, user_id, kind, content)
+
+
+def note_tombstones(tenant_id: str, user_id: str, note: str) -> tuple[str, ...]:
+    """Hashes of the tombstone of a note: the one to leave, by which it is the same note as others
+    that say the same, and those that earlier versions left by its letters, which hold still."""
+    new = _salted(tenant_id, user_id, "note", "words", note_key(note))
+    return new, *value_tombstones(tenant_id, user_id, "note", note)
 
 
 def _salted(*parts: str) -> str:

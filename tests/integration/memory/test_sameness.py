@@ -255,3 +255,37 @@ async def test_a_tombstone_under_a_traditional_name_holds(
     assert await values(memory) == set()
     await put(memory, "likes", "咖啡")
     assert await values(memory) == {"咖啡"}
+
+
+async def test_a_note_that_was_deleted_stays_so_in_other_words_of_the_same(memory: Memory) -> None:
+    first = await memory.say("u", "我们决定把缓存换成 Redis。", session="s1")
+    await memory.settled()
+    (note,) = await memory.episodes("u")
+    await memory.stub.DeleteEpisode(
+        pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=note.episode_id)
+    )
+    for number, said in enumerate(("我們決定把緩存換成 Redis 吧。", "我们决定把缓存换成 Redis")):
+        again = {"session": f"t{number}", "event_time": first.event_time}
+        await memory.say("u", said, **again)
+    await memory.settled()
+    assert await memory.episodes("u") == []
+
+
+@pytest.mark.parametrize("stone", [0, 1])
+async def test_a_tombstone_of_a_note_that_an_earlier_version_left_holds(
+    memory: Memory, database: Database, tenant: Tenant, stone: int
+) -> None:
+    said = "我们决定把缓存换成 Redis。"
+    await memory.say("u", said)
+    await memory.settled()
+    (note,) = await memory.episodes("u")
+    hashes = profile.value_tombstones(tenant.tenant_id, "v", "note", note.note)
+    with database.connect() as conn:
+        conn.execute(
+            "INSERT INTO memory.tombstones (tenant_id, user_hash, kind, content_hash, kill_time)"
+            " VALUES (%s, %s, 'episode', %s, now() + interval '1 hour')",
+            (tenant.tenant_id, profile.user_hash(tenant.tenant_id, "v"), hashes[stone]),
+        )
+    await memory.say("v", said)
+    await memory.settled()
+    assert await memory.episodes("v") == []
