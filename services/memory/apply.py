@@ -47,6 +47,8 @@ async def apply(
             facts += 1
         else:
             merged += 1
+    if extraction.notes:
+        await rekey.notes(conn, user_id)
     for note in extraction.notes:
         kept = _alive_note(note, alive, killed, tenant_id, user_id)
         if kept is None:

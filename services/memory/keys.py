@@ -39,9 +39,9 @@ def note_key(note: str) -> str:
     """Key under which two notes say the same: the same words in the same order, articles and
     particles at the end of a clause apart, in simplified or traditional characters.
 
-    The mark keeps it apart from keys that were stored without signs, which another text may have.
+    The mark keeps it apart from keys of earlier versions, which another text may have.
     """
-    return _bounded("=" + value_key(_IDLE.sub("", folded(note))))
+    return "=" + value_key(_IDLE.sub("", folded(note)))
 
 
 def plain_key(content: str) -> str:

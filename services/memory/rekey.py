@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from services.common.db import Connection
 from services.memory import profile
 from services.memory.domain import Cardinality, FactKind, FactState, Origin
-from services.memory.keys import value_key
+from services.memory.keys import note_key, value_key
+from services.memory.store import erase as erase_store
 from services.memory.store import facts as fact_store
 from services.memory.store import keyed as store
 
+_PORTION: Final = 500
 _Row = dict[str, Any]
 
 
@@ -51,6 +53,29 @@ async def facts(
         )
     await store.set_fact_keys(conn, user_id, [(r["fact_id"], _today(r)[1]) for r in stale])
     return True
+
+
+async def notes(conn: Connection, user_id: str, keep: str = "") -> bool:
+    """Give every note of a user its key; whether any had another. Of several that say the same
+    `keep` stays, else one of the caller's, else the oldest."""
+    changed = False
+    while stale := await store.old_notes(conn, user_id, _PORTION):
+        changed = True
+        keys = {row["episode_id"]: note_key(row["note"]) for row in stale}
+        there = await store.notes_of_keys(conn, user_id, sorted(set(keys.values())))
+        keys |= {row["episode_id"]: row["note_key"] for row in there}
+        gone: set[Any] = set()
+        rows = [{**row, "key": keys[row["episode_id"]]} for row in (*there, *stale)]
+        for same in _several(rows, lambda row: str(row["key"])):
+            first, *others = sorted(same, key=lambda row: _rank(row, row["episode_id"], keep))
+            last = max(row["event_time"] for row in same)
+            merged = [row["episode_id"] for row in others]
+            await store.merge_notes(conn, user_id, first["episode_id"], merged, last)
+            await erase_store.episodes(conn, user_id, merged, erase_store.Removed())
+            gone.update(merged)
+        left = [row["episode_id"] for row in stale if row["episode_id"] not in gone]
+        await store.set_note_keys(conn, user_id, [(one, keys[one]) for one in left])
+    return changed
 
 
 async def _rename(conn: Connection, user_id: str, attribute: str, rows: Sequence[_Row]) -> None:

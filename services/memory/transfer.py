@@ -71,17 +71,22 @@ async def restore(
     """Insert what is not there yet, and queue what has to be made anew."""
     await turn_store.ensure_user(conn, user_id)
     counts = Counts()
-    if any(record.kind == "facts" for record in found):
-        # Imported rows have the keys of today: what is there already must have them too.
-        await rekey.facts(conn, user_id)
+    # Imported rows have the keys of today: what is there already must have them too.
+    await rekey.facts(conn, user_id)
+    await rekey.notes(conn, user_id)
     for kind in TYPES:
         mine = [record.columns for record in found if record.kind == kind]
+        if mine:
+            await store.drop_loose(conn, kind, user_id)
         try:
             inserted = 0
             for some in _portions(mine):
                 inserted += await store.insert(conn, kind, user_id, some)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             raise errors.invalid_argument("lines", f"hold values that do not fit {kind}") from error
+        if inserted:
+            # Of a fact or a note that says what another says already, the other stays.
+            inserted -= await store.drop_loose(conn, kind, user_id)
         if inserted:
             counts.stored[kind] = inserted
         counts.skipped += len(mine) - inserted

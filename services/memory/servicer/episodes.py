@@ -10,7 +10,7 @@ import grpc.aio
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.common import errors, validate
 from services.common.db import Connection
-from services.memory import convert, recall, safety
+from services.memory import convert, recall, rekey, safety
 from services.memory.domain import Episode
 from services.memory.erase import Eraser
 from services.memory.extraction.text import language_of
@@ -169,4 +169,8 @@ async def _guarded(conn: Connection, user_id: str, episode_id: str, etag: str) -
         raise errors.not_found("episode", episode_id)
     if etag and etag != found.etag:
         raise errors.etag_mismatch()
+    # What is done to it is done to all that says the same, as earlier versions stored it.
+    if await rekey.notes(conn, user_id, keep=episode_id):
+        found = await store.get(conn, user_id, episode_id)
+    assert found is not None
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from services.common.db import Connection
 
@@ -82,3 +82,59 @@ async def rename_facts(
             user_id,
         ),
     )  # fmt: skip
+
+
+_NOTE: Final = (
+    "SELECT episode_id, note, note_key, origin, event_time FROM memory.episodes"
+    " WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+)
+
+
+async def old_notes(conn: Connection, user_id: str, limit: int) -> list[dict[str, Any]]:
+    """Some of the notes whose key lacks the mark of today's."""
+    cursor = await conn.execute(
+        f"{_NOTE} AND note_key NOT LIKE '=%%' ORDER BY create_time, episode_id LIMIT %(limit)s",
+        {"user": user_id, "limit": limit},
+    )
+    return await cursor.fetchall()
+
+
+async def notes_of_keys(
+    conn: Connection, user_id: str, keys: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The notes that have these keys."""
+    cursor = await conn.execute(
+        f"{_NOTE} AND note_key = ANY(%(keys)s)", {"user": user_id, "keys": list(keys)}
+    )
+    return await cursor.fetchall()
+
+
+async def merge_notes(
+    conn: Connection, user_id: str, kept: Any, others: Sequence[Any], last: datetime
+) -> None:
+    """One note, last said at `last`, instead of several; it rests on the turns of all."""
+    parameters = {"user": user_id, "kept": kept, "others": list(others), "last": last}
+    await conn.execute(
+        "INSERT INTO memory.episode_sources (tenant_id, user_id, episode_id, turn_id, session_id,"
+        " quote, event_time)"
+        " SELECT %(tenant)s, user_id, %(kept)s::uuid, turn_id, session_id, quote, event_time"
+        " FROM memory.episode_sources WHERE tenant_id = %(tenant)s AND user_id = %(user)s"
+        " AND episode_id = ANY(%(others)s::uuid[])"
+        " ON CONFLICT (tenant_id, user_id, episode_id, turn_id) DO NOTHING",
+        parameters,
+    )
+    await conn.execute(
+        "UPDATE memory.episodes SET event_time = %(last)s WHERE tenant_id = %(tenant)s"
+        " AND user_id = %(user)s AND episode_id = %(kept)s::uuid",
+        parameters,
+    )
+
+
+async def set_note_keys(conn: Connection, user_id: str, keys: Sequence[tuple[Any, str]]) -> None:
+    """(episode_id, key) of some notes."""
+    await conn.execute(
+        "UPDATE memory.episodes AS e SET note_key = k.note_key"
+        " FROM unnest(%s::uuid[], %s::text[]) AS k (episode_id, note_key)"
+        " WHERE e.tenant_id = %(tenant)s AND e.user_id = %s AND e.episode_id = k.episode_id",
+        ([episode_id for episode_id, _ in keys], [key for _, key in keys], user_id),
+    )

@@ -60,6 +60,22 @@ async def insert(conn: Connection, kind: str, user_id: str, rows: Sequence[str])
     return cursor.rowcount
 
 
+_WITHOUT_PARENT: Final[Mapping[str, LiteralString]] = {
+    "fact_sources": "DELETE FROM memory.fact_sources AS s WHERE s.tenant_id = %(tenant)s"
+    " AND s.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM memory.facts AS f"
+    "  WHERE f.tenant_id = %(tenant)s AND f.user_id = %(user)s AND f.fact_id = s.fact_id)",
+    "episode_sources": "DELETE FROM memory.episode_sources AS s WHERE s.tenant_id = %(tenant)s"
+    " AND s.user_id = %(user)s AND NOT EXISTS (SELECT 1 FROM memory.episodes AS e"
+    "  WHERE e.tenant_id = %(tenant)s AND e.user_id = %(user)s AND e.episode_id = s.episode_id)",
+}
+
+
+async def drop_loose(conn: Connection, kind: str, user_id: str) -> int:
+    """Remove the rows of a table that are sources of nothing that is there; returns how many."""
+    statement = _WITHOUT_PARENT.get(kind)
+    return 0 if statement is None else (await conn.execute(statement, {"user": user_id})).rowcount
+
+
 async def without_terms(conn: Connection, user_id: str) -> list[tuple[str, str]]:
     """(kind, id) of turns and notes that have no lexical entry."""
     cursor = await conn.execute(

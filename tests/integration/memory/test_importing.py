@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import grpc
@@ -95,3 +96,31 @@ async def test_a_session_that_was_imported_goes_on(memory: Memory) -> None:
     assert receipt.sequence == 8
     sessions = (await memory.stub.ListSessions(pb.ListSessionsRequest(user_id="v"))).sessions
     assert [(s.session_id, s.turns) for s in sessions] == [("s1", 8)]
+
+
+async def test_of_two_notes_that_say_the_same_one_is_stored_and_no_source_of_the_other(
+    memory: Memory,
+) -> None:
+    lines = await told(memory)
+    (note,) = [line for line in lines if line["type"] == "episodes"]
+    (source,) = [line for line in lines if line["type"] == "episode_sources"]
+    (likes,) = [one for one in lines if one["type"] == "facts" and one["attribute"] == "likes"]
+    (said,) = [
+        one for one in lines if one["type"] == "fact_sources" and one["fact_id"] == likes["fact_id"]
+    ]
+    other = {"episode_id": str(uuid.uuid4())}
+    # As an earlier version stored it: another key, another attribute.
+    lines += [{**note, **other, "note": note["note"] + "吧", "note_key": "old"}]
+    lines += [{**source, **other}]
+    fact = {"fact_id": str(uuid.uuid4())}
+    lines += [{**likes, **fact, "attribute": "喜歡"}, {**said, **fact}]
+    reply = await imported(memory, "v", [json.dumps(line) for line in lines])
+    assert reply.skipped == 4
+    stored = [json.loads(line) for line in await exported(memory, "v")]
+    kinds = ("episodes", "episode_sources", "facts", "fact_sources")
+    assert [sum(one["type"] == kind for one in stored) for kind in kinds] == [1, 1, 2, 2]
+    for kind, parents, key in (
+        ("episode_sources", "episodes", "episode_id"), ("fact_sources", "facts", "fact_id"),
+    ):  # fmt: skip
+        ids = {one[key] for one in stored if one["type"] == parents}
+        assert {one[key] for one in stored if one["type"] == kind} == ids

@@ -8,7 +8,7 @@ import pytest
 
 from nianlun.memory.v1 import memory_pb2 as pb
 from services.memory import profile
-from services.memory.keys import plain_key, value_key
+from services.memory.keys import note_key, plain_key, value_key
 from tests.integration.memory.calls import Memory, exported, imported, rid
 from tests.support.db import Database, Tenant
 
@@ -289,3 +289,58 @@ async def test_a_tombstone_of_a_note_that_an_earlier_version_left_holds(
     await memory.say("v", said)
     await memory.settled()
     assert await memory.episodes("v") == []
+
+
+async def old_notes(memory: Memory, database: Database, tenant: Tenant) -> list[str]:
+    """Two notes of one content as earlier versions stored them, under the keys of their letters;
+    returns their ids, the older first."""
+    ids = []
+    for number, said in enumerate(("我们决定把缓存换成 Redis。", "我们决定用 Go 写后端。")):
+        await memory.say("u", said, session=f"s{number}")
+        await memory.settled()
+        (note,) = [one for one in await memory.episodes("u") if one.episode_id not in ids]
+        ids.append(note.episode_id)
+    same = note.note.partition("：")[0] + "：我們決定把緩存換成 Redis 吧。"
+    with database.connect() as conn:
+        conn.execute(
+            "UPDATE memory.episodes SET note = %s WHERE tenant_id = %s AND episode_id = %s",
+            (same, tenant.tenant_id, ids[1]),
+        )
+        for row in conn.execute(
+            "SELECT episode_id, note FROM memory.episodes WHERE tenant_id = %s",
+            (tenant.tenant_id,),
+        ).fetchall():
+            conn.execute(
+                "UPDATE memory.episodes SET note_key = %s WHERE tenant_id = %s AND episode_id = %s",
+                (plain_key(row["note"]), tenant.tenant_id, row["episode_id"]),
+            )
+    return ids
+
+
+async def test_notes_of_an_earlier_version_are_given_their_key_and_become_one(
+    memory: Memory, database: Database, tenant: Tenant
+) -> None:
+    ids = await old_notes(memory, database, tenant)
+    await memory.say("u", "我们决定把缓存换成 Redis", session="s2")
+    await memory.settled()
+    (note,) = await memory.episodes("u")
+    assert note.episode_id == ids[0]
+    assert sorted(source.session_id for source in note.sources) == ["s0", "s1", "s2"]
+    assert [hit.episode.episode_id for hit in (await memory.recall("u", "缓存换成")).hits] == ids[
+        :1
+    ]
+    stored = [json.loads(line) for line in await exported(memory, "u")]
+    assert [one["note_key"] for one in stored if one["type"] == "episodes"] == [note_key(note.note)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_note_that_is_deleted_is_in_no_copy_of_an_earlier_version(
+    memory: Memory, database: Database, tenant: Tenant, which: int
+) -> None:
+    ids = await old_notes(memory, database, tenant)
+    await memory.stub.DeleteEpisode(
+        pb.DeleteEpisodeRequest(request_id=rid(), user_id="u", episode_id=ids[which])
+    )
+    assert await memory.episodes("u") == []
+    stored = [json.loads(line)["type"] for line in await exported(memory, "u")]
+    assert "episode_sources" not in stored
