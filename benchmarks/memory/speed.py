@@ -73,7 +73,7 @@ def seed(owner_dsn: str, tenant: str, wanted: Size) -> list[tuple[str, str]]:
         ) as copy:
             for user, item, note in rows:
                 day = f"2026-{rng.randint(1, 10):02d}-{rng.randint(1, 28):02d}"
-                copy.write_row((tenant, user, item, "s", note, item, day, "rules", "zh", "e"))
+                copy.write_row((tenant, user, item, "s", note, f"={item}", day, "rules", "zh", "e"))
         with conn.cursor().copy(
             "COPY memory.lexical (tenant_id, user_id, kind, item_id, tok_version, terms) FROM STDIN"
         ) as copy:
