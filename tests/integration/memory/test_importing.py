@@ -76,6 +76,7 @@ async def test_personal_data_and_instructions_stay_outside(memory: Memory) -> No
     made = [{**line, **texts.get(line["type"], {})} for line in lines]
     # One of each type, so that no two facts or notes become the same.
     kinds = {line["type"]: line for line in made}
+    kinds["fact_sources"]["fact_id"] = kinds["facts"]["fact_id"]
     await imported(memory, "v", [json.dumps(line) for line in kinds.values()])
     await memory.settled()
     stored = await exported(memory, "v")
