@@ -38,6 +38,9 @@ class Defaults:
 def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]:
     """The validated input, and why its user_id cannot be used (empty when it can or none was
     given).
+
+    A session belongs to a user: with an unusable user_id the input names none, so that nobody
+    shares the checkpoint of everybody else whose user_id is unusable; the history is the one sent.
     """
     changes: list[common_pb2.Sanitization] = []
     message = validate.text("input.message", given.message, _MESSAGE_CHARS, changes=changes)
@@ -45,6 +48,7 @@ def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]
         message = _redacted("input.message", message, changes)
     user_id, why = _user(given.user_id)
     use_memory = given.use_memory if given.HasField("use_memory") else True
+    session_id = _optional_id("input.session_id", given.session_id)
     collection, documents = _scope(given.scope, defaults)
     turn = TurnInput(
         message=message,
@@ -52,7 +56,7 @@ def turn_input(given: pb.ChatInput, defaults: Defaults) -> tuple[TurnInput, str]
         event_time_given=given.HasField("event_time"),
         language=language.choose(_short("input.language", given.language, 16), message),
         user_id=user_id,
-        session_id=_optional_id("input.session_id", given.session_id),
+        session_id="" if why else session_id,
         intent=_intent(given.intent),
         collection_id=collection,
         document_ids=documents,

@@ -77,3 +77,23 @@ async def test_p11_no_user_and_a_bad_user_are_answered(alone: Stack, user_id: st
     ]
     assert skipped
     assert skipped[0].message
+
+
+async def test_users_with_unusable_ids_share_no_history(alone: Stack) -> None:
+    client = alone.client()
+    said = "我的暗号是金盏花。"
+    await _chat(client, user_id="a" * 300, session_id="default", message=said)
+    own = [o.HistoryMessage(role=o.ROLE_USER, text="我在问天气。")]
+    for user_id in ("b" * 300, "b\x1fc"):
+        asked = o.ChatInput(
+            user_id=user_id, session_id="default", message="我说过什么？", history=own
+        )
+        built = await client.orchestrator.BuildContext(o.BuildContextRequest(input=asked))
+        assert [m.text for m in built.prompt[1:]] == ["我在问天气。", "我说过什么？"]
+        asked.keep_prompt = True
+        answered = await client.orchestrator.Chat(o.ChatRequest(input=asked, request_id=new_id()))
+        run = await client.orchestrator.GetRun(
+            o.GetRunRequest(run_id=answered.run_id, include_prompt=True)
+        )
+        assert [m.text for m in run.prompt[1:]] == ["我在问天气。", "我说过什么？"]
+        assert run.run.session_id == ""
