@@ -69,10 +69,10 @@ class ChatClient:
                 with failures():
                     # The transport's timeout is one of silence; one that trickles must end too.
                     async with asyncio.timeout(limit):
-                        reply = await self._provider.create(body, limit)
+                        created = await self._provider.create(body, limit)
             except ModelError as error:
                 raise _domain_error(error) from error
-            answer = _completion(reply, messages)
+            answer = _completion(created.reply, messages)
             if not answer.estimated:
                 seen.prompt_tokens = answer.prompt_tokens
                 seen.completion_tokens = answer.completion_tokens

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from services.common import logs
 from services.common.llm.observe import Usage, model_call
+from services.common.llm.refusals import Refusal, refusal
 from services.common.telemetry import Telemetry
 
 if TYPE_CHECKING:
     import openai
 
-_OPTIONAL: Final = ("response_format", "tools", "temperature", "stream_options", "max_tokens")
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "response_format": ("response_format", "json_schema", "json_object"),
-    "tools": ("tool", "function call"),
-}
-# A 400 about these is about the messages, not about an optional part.
-_ABOUT_MESSAGES: Final = ("context", "too long", "length", "policy")
+_LONG_NAME: Final = "max_completion_tokens"
 _BUSY: Final = frozenset({408, 409, 425})
 _MAX_RETRY_S: Final = 600.0
 
@@ -51,11 +47,23 @@ class ModelError(Exception):
         return f"{self.kind}: {self.message}"
 
 
+@dataclass(frozen=True)
+class Created:
+    """A provider's reply: a completion or a stream. `left_out` names the optional parts of the
+    request that it was made without, as the caller called them.
+    """
+
+    reply: Any
+    left_out: frozenset[str] = frozenset()
+
+
 class Provider:
     """Chat completions of one model.
 
-    What a provider refuses (tools, response_format, temperature, stream_options) is left out from
-    then on: the refusal is learnt once per process from its 400.
+    An optional part (tools, response_format, temperature, max_tokens, stream_options) that the
+    provider refuses with a 400 is left out. Where the 400 says that the provider does not know the
+    part, this is remembered for the life of the process; where it was about a value, which may be
+    one caller's, it holds for that call alone.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class Provider:
         self._made: openai.AsyncOpenAI | None = None
         self._refused: set[str] = set()
         self._renamed: dict[str, str] = {}
+        self._log = logs.get(__name__)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -78,7 +87,7 @@ class Provider:
         """A span and metrics around one call, of whose tokens the caller tells."""
         return model_call(self._telemetry, self.model)
 
-    async def create(self, body: Mapping[str, Any], timeout_s: float) -> Any:
+    async def create(self, body: Mapping[str, Any], timeout_s: float) -> Created:
         """A completion, or a stream of chunks where `body` asks for one; the model is added.
 
         Failures are those of the `openai` package: call it inside `failures`.
@@ -87,29 +96,44 @@ class Provider:
 
         wanted = {self._renamed.get(k, k): v for k, v in body.items() if k not in self._refused}
         wanted["model"] = self.model
-        left_out: set[str] = set()
+        refused: list[Refusal] = []
         renamed: dict[str, str] = {}
         while True:
             try:
                 # A provider may not know what the package's types know.
                 create: Any = self._client().chat.completions.create
-                answer = await create(**wanted, timeout=timeout_s)
+                reply = await create(**wanted, timeout=timeout_s)
             except openai.BadRequestError as error:
-                culprit = _culprit(str(error), wanted)
-                if culprit is None:
+                found = refusal(error, wanted)
+                if found is None:
                     raise
-                value = wanted.pop(culprit)
-                if culprit == "max_tokens" and "max_completion_tokens" in str(error):
+                value = wanted.pop(found.part)
+                if found.part == "max_tokens" and _LONG_NAME in str(error):
                     # What reasoning models call it.
-                    wanted["max_completion_tokens"] = value
-                    renamed[culprit] = "max_completion_tokens"
+                    wanted[_LONG_NAME] = value
+                    renamed["max_tokens"] = _LONG_NAME
                 else:
-                    left_out.add(culprit)
+                    part = "max_tokens" if found.part == _LONG_NAME else found.part
+                    refused.append(Refusal(part, found.lasting))
             else:
-                # Only what a later success has shown to be the trouble is left out for good.
-                self._refused |= left_out
-                self._renamed |= renamed
-                return answer
+                # Only what a later success has shown to be the trouble is remembered.
+                if _LONG_NAME in wanted:
+                    self._renamed |= renamed
+                self._remember(refused)
+                left_out = {one.part for one in refused} | (self._refused & body.keys())
+                return Created(reply, frozenset(left_out))
+
+    def _remember(self, refused: Sequence[Refusal]) -> None:
+        for one in refused:
+            # Not what the provider wrote: it may quote what a user wrote.
+            self._log.warning(
+                "model_parameter_left_out",
+                model=self.model,
+                parameter=one.part,
+                until="restart" if one.lasting else "this call",
+            )
+            if one.lasting:
+                self._refused.add(one.part)
 
     def _client(self) -> openai.AsyncOpenAI:
         if self._made is None:
@@ -165,18 +189,3 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         when = parsedate_to_datetime(headers.get("retry-after", ""))
         return min(max(0.0, when.timestamp() - time.time()), _MAX_RETRY_S)
     return None
-
-
-def _culprit(message: str, body: Mapping[str, Any]) -> str | None:
-    """The optional part of a request that a 400 complains about, if it is one that was sent.
-
-    A 400 that names nothing is put down to the first optional part: a plain request is tried last.
-    """
-    lowered = message.lower()
-    sent = [key for key in _OPTIONAL if key in body]
-    for key in sent:
-        if any(word in lowered for word in _NAMES.get(key, (key,))):
-            return key
-    if not sent or any(word in lowered for word in _ABOUT_MESSAGES):
-        return None
-    return sent[0]

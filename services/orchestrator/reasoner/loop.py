@@ -103,6 +103,7 @@ class Reasoned:
     completion_tokens: int = 0
     counted: bool = False
     tool_calls: int = 0
+    left_out: frozenset[str] = frozenset()
 
 
 class LoopLimitError(Exception):
@@ -121,6 +122,7 @@ class _State:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     counted: bool = False
+    left_out: frozenset[str] = frozenset()
 
 
 class Reasoner:
@@ -301,6 +303,7 @@ class Reasoner:
 
 def _count(state: _State, done: Done) -> None:
     state.model = done.model
+    state.left_out |= done.left_out
     if done.prompt_tokens is not None:
         state.counted = True
         state.prompt_tokens += done.prompt_tokens
@@ -318,6 +321,7 @@ def _reasoned(state: _State, text: str | None, finish: str, recovered: str = "")
         completion_tokens=state.completion_tokens,
         counted=state.counted,
         tool_calls=state.calls,
+        left_out=state.left_out,
     )
 
 

@@ -62,13 +62,16 @@ class Thinking:
 
 @dataclass(frozen=True)
 class Done:
-    """The end of a call. Token counts are None where the provider gave none."""
+    """The end of a call. Token counts are None where the provider gave none; `left_out` names the
+    parameters that the provider refused and the call was made without.
+    """
 
     finish: str
     model: str
     tool_calls: tuple[ToolRequest, ...] = ()
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    left_out: frozenset[str] = frozenset()
 
 
 ModelEvent = Text | Thinking | Done

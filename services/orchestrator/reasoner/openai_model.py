@@ -38,6 +38,7 @@ class _Reading:
     model: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    left_out: frozenset[str] = frozenset()
 
 
 class OpenAiModel:
@@ -75,7 +76,8 @@ class OpenAiModel:
         self, request: ModelRequest, timeout_s: float, reading: _Reading
     ) -> AsyncGenerator[ModelEvent, None]:
         with failures():
-            response = await self._provider.create(_body(request), timeout_s)
+            created = await self._provider.create(_body(request), timeout_s)
+        response, reading.left_out = created.reply, created.left_out
         try:
             with failures():
                 async for chunk in response:
@@ -208,4 +210,5 @@ def _done(reading: _Reading) -> Done:
         tool_calls=calls,
         prompt_tokens=reading.prompt_tokens,
         completion_tokens=reading.completion_tokens,
+        left_out=reading.left_out,
     )

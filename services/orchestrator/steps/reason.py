@@ -32,6 +32,10 @@ _CALL_NOTICE_CHARS = 4_000
 _AWAY = frozenset({"timeout", "rate_limited", "unavailable", "DEADLINE_EXCEEDED"})
 
 
+# What a caller calls the parameters of a model call.
+_SETTINGS = {"temperature": "temperature", "max_tokens": "max_output_tokens"}
+
+
 class RunFailedError(Exception):
     """There is no answer, and no step can make up for it. `failure` is what the caller is told."""
 
@@ -196,6 +200,7 @@ class Reason:
                 "the second provider answered",
                 model=result.model,
             )
+        _degrade_ignored(turn, result)
         return result
 
 
@@ -302,6 +307,27 @@ def _degrade_budget(turn: Turn) -> None:
         else "today's budget of the model is used up: the answer is made of extracts",
         layer=budget.LAYER,
     )
+
+
+def _degrade_ignored(turn: Turn, result: Reasoned) -> None:
+    """Say which of the caller's settings the model refused. A schema is none of them: the answer is
+    held to it whether the provider helps or not.
+    """
+    given = {
+        "temperature": turn.input.temperature,
+        "max_tokens": turn.input.max_output_tokens,
+    }
+    ignored = [name for name, value in given.items() if value is not None]
+    ignored = [_SETTINGS[name] for name in ignored if name in result.left_out]
+    if ignored:
+        turn.degrade(
+            common_pb2.DEGRADATION_KIND_PARAMETER_IGNORED,
+            "reason",
+            "模型不接受这些参数，按它的默认值回答"
+            if turn.input.language == "zh"
+            else "the model refused these parameters: answered with its defaults",
+            parameters=",".join(ignored),
+        )
 
 
 def _synthesis_request(turn: Turn) -> str:

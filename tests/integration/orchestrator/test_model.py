@@ -247,3 +247,22 @@ async def test_the_second_provider_is_not_asked_once_a_piece_was_passed_on(
     assert completed.response.answer.text == LONG[:160]
     assert _kinds(completed) == {"RECOVERED"}
     assert all(_first(call) for call in fake_llm.chats())
+
+
+async def test_a_setting_that_the_model_refuses_is_told_to_its_caller_alone(
+    two_providers: Stack, fake_llm: FakeLlm
+) -> None:
+    fake_llm.on(None, llm.text("好。"))
+    fake_llm.on(
+        lambda call: call.json.get("max_tokens", 0) > 16_384,
+        llm.failure(400, "max_tokens is too large: 32768"),
+    )
+    asked: dict[str, Any] = {"message": "你好？", "use_memory": False}
+    client, other = two_providers.client(), two_providers.client()
+    odd = await _events(client, generation=o.Generation(max_output_tokens=32_768), **asked)
+    usual = await _events(other, generation=o.Generation(max_output_tokens=50), **asked)
+    (told,) = odd[-1].completed.response.degradations
+    assert told.kind == common_pb2.DEGRADATION_KIND_PARAMETER_IGNORED
+    assert dict(told.metadata) == {"parameters": "max_output_tokens"}
+    assert _kinds(usual[-1].completed) == set()
+    assert [call.json.get("max_tokens") for call in fake_llm.chats()] == [32_768, None, 50]
