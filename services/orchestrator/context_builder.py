@@ -49,9 +49,11 @@ class ContextBuilder:
                 "prompt",
                 "evidence was cut to fit the prompt",
             )
-        if prompt.history_cut and not turn.history.summary:
+        if prompt.history_cut:
             turn.degrade(
-                common_pb2.DEGRADATION_KIND_TRUNCATED, "prompt", "older messages were left out"
+                common_pb2.DEGRADATION_KIND_TRUNCATED,
+                "prompt",
+                "earlier messages were cut or left out",
             )
         if announce:
             turn.log.emit(context_ready(turn))

@@ -51,7 +51,7 @@ def build(
     settings: OrchestratorSettings, memory: Memory, knowledge: Knowledge, reasoner: Reasoner
 ) -> Pipeline:
     """The pipeline over these dependencies."""
-    load = LoadMemory(memory, settings.memory_tokens)
+    load = LoadMemory(memory, settings.memory_tokens, settings.history_tokens)
     retrieve = Retrieve(knowledge, settings.evidence_tokens)
     readings = FindReadings(memory)
     reason = Reason(reasoner, knowledge, memory)

@@ -161,8 +161,9 @@ def _history(
         lines.append((f"{field}.text", HistoryLine(_ROLES[message.role], text)))
     kept: list[HistoryLine] = []
     left = defaults.history_chars
-    # The newest first: what no longer fits the prompt's budget is not worth reading.
-    while lines and left >= 0:
+    # The newest first: what no longer fits the prompt's budget is not worth reading, but for the
+    # question of an answer that does.
+    while lines and (left >= 0 or kept[-1].role != "user"):
         field, line = lines.pop()
         left -= len(line.text)
         text = _redacted(field, line.text, changes) if defaults.redact else line.text

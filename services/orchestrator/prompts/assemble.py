@@ -18,6 +18,9 @@ from services.orchestrator.prompts.branch import Branch
 from services.orchestrator.prompts.registry import PROMPTS
 from services.orchestrator.titles import inline
 
+_LEAST_TOKENS = 40
+"""Less of a message than this says nothing."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -69,7 +72,7 @@ def assemble(material: Material, budget: Budget) -> Prompt:
     """The prompt for one turn. Deterministic: the same material gives the same bytes."""
     turn = material.input
     evidence, evidence_cut = blocks.fit(material.evidence, budget.evidence)
-    lines, history_cut = _latest(material.history.lines, budget.history)
+    lines, history_cut = latest(material.history.lines, budget.history)
     branch = _branch(material, evidence, bool(lines))
     prompt = PROMPTS[material.intent]
     memory = material.memory.rendered
@@ -134,16 +137,26 @@ def _section(heading: str, lines: Sequence[str]) -> str:
     return "\n".join([heading, *kept]) if kept else ""
 
 
-def _latest(lines: Sequence[HistoryLine], budget: int) -> tuple[list[HistoryLine], bool]:
+def latest(lines: Sequence[HistoryLine], budget: int) -> tuple[list[HistoryLine], bool]:
+    """The newest lines within `budget` tokens, and whether anything is missing. A line that does
+    not fit is cut; it may be what the next message is about.
+    """
     kept: list[HistoryLine] = []
-    for line in reversed(lines):
-        cost = tokens.estimate(line.text)
-        if cost > budget:
-            break
+    cut = False
+    for index in reversed(range(len(lines))):
+        line, room = lines[index], budget
+        if line.role == "assistant" and index and lines[index - 1].role == "user":
+            # An answer that leaves no room for its question would be left out with it.
+            room -= min(tokens.estimate(lines[index - 1].text), budget // 2)
+        if tokens.estimate(line.text) > room:
+            if room < _LEAST_TOKENS:
+                break
+            line = HistoryLine(line.role, tokens.cut(line.text, room - 1) + "…")
+            cut = True
         kept.append(line)
-        budget -= cost
+        budget -= tokens.estimate(line.text)
     kept.reverse()
     # A history opens with the user: an answer without its question confuses models.
     while kept and kept[0].role != "user":
         kept.pop(0)
-    return kept, len(kept) < len(lines)
+    return kept, cut or len(kept) < len(lines)

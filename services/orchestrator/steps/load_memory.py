@@ -9,18 +9,24 @@ from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.ports import Memory
+from services.orchestrator.prompts.assemble import latest
 from services.orchestrator.turn import Turn
 
 
 @dataclass(frozen=True)
 class LoadMemory:
-    """Loads memory within `budget_tokens`; without it the run goes on."""
+    """Loads memory within `budget_tokens`; without it the run goes on. `history_tokens` is what of
+    the session the prompt shows.
+    """
 
     memory: Memory
     budget_tokens: int
+    history_tokens: int
 
     async def run(self, turn: Turn) -> Outcome:
-        """Fill `turn.memory`. The session's own turns are left out where the history has them."""
+        """Fill `turn.memory`. The session's own turns are left out where the history shows them
+        all.
+        """
         zh = turn.input.language == "zh"
         if not turn.input.use_memory:
             return skipped("记忆已关闭" if zh else "memory is switched off")
@@ -30,8 +36,9 @@ class LoadMemory:
             )
             turn.degrade(common_pb2.DEGRADATION_KIND_MEMORY_SKIPPED, "load_memory", message)
             return skipped(message)
+        _, cut = latest(turn.history.lines, self.history_tokens)
         turn.memory = await self.memory.load(
-            turn.input, self.budget_tokens, exclude_session=turn.history.stored
+            turn.input, self.budget_tokens, exclude_session=turn.history.stored and not cut
         )
         turn.report_all(turn.memory.degradations)
         layers = Counter(item.layer for item in turn.memory.items)

@@ -215,3 +215,22 @@ async def test_d2_erasing_a_session_leaves_the_answers_of_others(client: Client)
         o.EraseUserRequest(user_id="u", request_id=new_id())
     )
     assert (everything.removed["runs"], everything.removed["requests"]) == (2, 2)
+
+
+TRUNCATED = common_pb2.DEGRADATION_KIND_TRUNCATED
+
+
+async def test_what_was_said_in_a_long_session_is_known_in_its_next_turn(client: Client) -> None:
+    await _chat(client, "我的门禁密语是金盏花。")
+    pasted = "这是一份材料。" + "年轮记录了气候。" * 700
+    told = {one.kind for one in (await _chat(client, pasted)).degradations}
+    assert TRUNCATED not in told
+    asked = o.ChatInput(message="门禁密语是什么？", user_id="u", session_id="s")
+    built = await client.orchestrator.BuildContext(o.BuildContextRequest(input=asked))
+    assert TRUNCATED in {one.kind for one in built.degradations}
+    system, *history, question = built.prompt
+    assert [one.role for one in history] == ["user", "assistant"]
+    assert history[0].text.startswith("这是一份材料。")
+    # What the history does not show is known from memory, though it is of the same session.
+    assert "金盏花" in system.text
+    assert question.text == "门禁密语是什么？"

@@ -344,3 +344,34 @@ def test_budgets_cut_evidence_and_history() -> None:
         f"E{n + 1}" for n in range(len(prompt.evidence))
     ]
     assert prompt.messages[1].role == "user"
+
+
+LONG_USER = HistoryLine("user", "开头。" + "长" * 6_000)
+SHORT_ANSWER = HistoryLine("assistant", "这份材料讲年轮。")
+LONG_ANSWER = HistoryLine("assistant", "答" * 6_000)
+EARLY = (HistoryLine("user", "早"), HistoryLine("assistant", "早上好"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "begins"),
+    [
+        ((LONG_USER,), ["开头。"]),
+        ((*EARLY, LONG_USER, SHORT_ANSWER), ["开头。", "这份材料讲年轮。"]),
+        ((*EARLY, HistoryLine("user", "写篇长文"), LONG_ANSWER), ["写篇长文", "答答"]),
+        ((LONG_USER, LONG_ANSWER), ["开头。", "答答"]),
+    ],
+)
+def test_a_long_message_of_the_session_is_cut_not_dropped(
+    lines: tuple[HistoryLine, ...], begins: list[str]
+) -> None:
+    prompt = _prompt(pb.INTENT_CHAT, history=History(lines=lines, stored=True))
+    shown = [m.text for m in prompt.messages[1:-1]]
+    assert [text[: len(begin)] for text, begin in zip(shown, begins, strict=True)] == begins
+    assert prompt.history_cut
+    assert 3_900 < prompt.tokens.history <= 4_000
+
+
+def test_a_history_that_fits_is_whole() -> None:
+    prompt = _prompt(pb.INTENT_CHAT, history=History(lines=(*EARLY, *EARLY)))
+    assert [m.text for m in prompt.messages[1:-1]] == ["早", "早上好"] * 2
+    assert not prompt.history_cut
