@@ -27,6 +27,8 @@ from services.orchestrator.reasoner.model import (
 
 PARTIAL_CHARS = 100
 """A broken answer of at least this many characters is better than none."""
+_PATIENCE_S = 1.0
+"""Longer than this no busy model is waited for while another one has not been asked."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class LoopLimitError(Exception):
 @dataclass
 class _State:
     messages: list[ModelMessage]
+    until: Deadline
+    first: int = 0
     text: str = ""
     seen: set[str] = field(default_factory=set)
     results: list[tuple[ToolRequest, ToolResult]] = field(default_factory=list)
@@ -146,11 +150,11 @@ class Reasoner:
         self, task: Task, toolbox: Toolbox, listener: Listener, deadline: Deadline
     ) -> Reasoned:
         """Run the loop; leave it for recovery in time. Never raises ModelError."""
-        state = _State(list(task.messages))
         left = deadline.remaining()
         reserve = min(self._limits.synthesis_max_s, left * self._limits.synthesis_share)
+        state = _State(list(task.messages), deadline.slice(left, margin_s=reserve))
         try:
-            async with asyncio.timeout(left - reserve):
+            async with asyncio.timeout(state.until.remaining()):
                 finish = await self._loop(task, state, toolbox, listener)
             return _reasoned(state, state.text, finish)
         except TimeoutError:
@@ -229,36 +233,53 @@ class Reasoner:
             max_output_tokens=task.max_output_tokens,
         )
         failure = ModelError("unavailable", "no model is configured")
-        for index, model in enumerate(self._models):
+        for index in range(state.first, len(self._models)):
             try:
-                done = await self._attempts(model, request, state, listener)
+                done = await self._attempts(index, request, state, listener)
             except ModelError as error:
                 if state.text:
                     raise
                 failure = error
                 continue
+            # A run stays with the model that answered: what failed would only fail again.
+            state.first = index
             state.fallback = state.fallback or index > 0
             return done
         raise failure
 
     async def _attempts(
-        self, model: ChatModel, request: ModelRequest, state: _State, listener: Listener
+        self, index: int, request: ModelRequest, state: _State, listener: Listener
     ) -> Done:
-        """Call one model; again only while nothing has been passed on."""
+        """Call one model; again only while nothing has been passed on, and nobody else is there to
+        answer sooner.
+        """
+        others = len(self._models) - index - 1
         for attempt in range(self._limits.retries + 1):
+            left = state.until.remaining()
+            # A model that hangs must leave the next one the time to answer.
+            silence = min(self._limits.call_timeout_s, left / 2 if others else left)
             try:
-                return await self._once(model, request, state, listener)
+                return await self._once(self._models[index], request, state, listener, silence)
             except ModelError as error:
                 if state.text or not error.retryable or attempt == self._limits.retries:
                     raise
-                pause = error.retry_after_s
-                await asyncio.sleep(0.2 * 2**attempt if pause is None else min(pause, 30.0))
+                pause = 0.2 * 2**attempt if error.retry_after_s is None else error.retry_after_s
+                if others and (error.kind == "timeout" or pause > _PATIENCE_S):
+                    raise
+                if pause >= state.until.remaining():
+                    raise
+                await asyncio.sleep(pause)
         raise ModelError("unavailable", "no attempt was made")
 
     async def _once(
-        self, model: ChatModel, request: ModelRequest, state: _State, listener: Listener
+        self,
+        model: ChatModel,
+        request: ModelRequest,
+        state: _State,
+        listener: Listener,
+        silence_s: float,
     ) -> Done:
-        stream = model.stream(request, self._limits.call_timeout_s)
+        stream = model.stream(request, silence_s)
         async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, Text):
@@ -286,7 +307,7 @@ class Reasoner:
                 *task.messages,
                 ModelMessage("user", f"{task.synthesis_request}\n\n{found}"),
             ]
-            state.messages, state.text = messages, ""
+            state.messages, state.text, state.until = messages, "", deadline
             if partial.strip():
                 listener.text("\n\n")
             try:

@@ -227,6 +227,50 @@ async def test_a_second_provider_answers_when_the_first_refuses(
     assert result.fallback_model
 
 
+@pytest.fixture
+async def second(fake_llm: FakeLlm) -> AsyncIterator[OpenAiModel]:
+    made = OpenAiModel(Provider(fake_llm.base_url, fake_llm.api_key, "second"))
+    yield made
+    await made.close()
+
+
+def _models(fake_llm: FakeLlm) -> list[str]:
+    return [call.json["model"] for call in fake_llm.chats()]
+
+
+@pytest.mark.parametrize(
+    "failure", [llm.text("太晚", delay_s=30), llm.rate_limited(30), llm.rate_limited(600)]
+)
+async def test_a_second_provider_is_asked_instead_of_waiting_for_the_first(
+    fake_llm: FakeLlm, model: OpenAiModel, second: OpenAiModel, failure: llm.Reply
+) -> None:
+    fake_llm.on(None, llm.text("备用。"))
+    fake_llm.on(lambda call: call.json["model"] == fake_llm.model, failure)
+    result = await _ask([model, second], Tools(), Ear(), within=4.0)
+    assert (result.text, result.recovered, result.fallback_model) == ("备用。", "", True)
+    assert _models(fake_llm) == [fake_llm.model, "second"]
+
+
+async def test_a_run_stays_with_the_provider_that_answered(
+    fake_llm: FakeLlm, model: OpenAiModel, second: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.tool_call("search_knowledge", {"query": "x"}))
+    fake_llm.on(_after_tools, llm.text("备用。"))
+    fake_llm.on(lambda call: call.json["model"] == fake_llm.model, llm.rate_limited(30))
+    result = await _ask([model, second], Tools(), Ear())
+    assert result.text == "备用。"
+    assert _models(fake_llm) == [fake_llm.model, "second", "second"]
+
+
+async def test_a_wait_that_ends_after_the_deadline_is_not_begun(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.rate_limited(600))
+    result = await _ask([model], Tools(), Ear(), within=30.0)
+    assert result.recovered == "rate_limited"
+    assert len(fake_llm.chats()) == 1
+
+
 async def test_a_model_without_tools_is_asked_without_them(
     fake_llm: FakeLlm, model: OpenAiModel
 ) -> None:
