@@ -18,23 +18,23 @@ _FENCE = re.compile(r"[<＜](?=\s*[/／]?\s*source)", re.IGNORECASE)
 
 
 def fit(evidence: Sequence[pb.Evidence], budget: int) -> tuple[list[pb.Evidence], bool]:
-    """The best evidence that fits `budget` tokens, numbered E1.. in order, and whether any text
-    was cut.
+    """The best evidence that fits `budget` tokens as passages, numbered E1.. in order, and whether
+    any text was cut.
     """
     kept: list[pb.Evidence] = []
     truncated = False
     for item in evidence:
-        if budget < _MINIMUM_TOKENS:
-            truncated = True
-            break
-        text = tokens.cut(item.text, budget)
-        truncated = truncated or len(text) < len(item.text)
         copy = pb.Evidence()
         copy.CopyFrom(item)
         copy.evidence_id = f"E{len(kept) + 1}"
-        copy.text = text
+        fence = tokens.estimate(passage(copy)) - tokens.estimate(copy.text) + 1
+        if budget - fence < _MINIMUM_TOKENS:
+            truncated = True
+            break
+        copy.text = tokens.cut(item.text, budget - fence)
+        truncated = truncated or len(copy.text) < len(item.text)
         kept.append(copy)
-        budget -= tokens.estimate(text)
+        budget -= fence + tokens.estimate(copy.text)
     return kept, truncated
 
 

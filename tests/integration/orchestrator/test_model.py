@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -126,6 +127,51 @@ async def test_p15_a_sentence_that_nothing_supports_is_marked(
         if one.HasField("step_finished") and one.step_finished.step == "verify"
     ]
     assert dict(verified.counts) == {"sentences": "2", "unsupported": "1"}
+
+
+async def test_what_a_tool_found_and_did_not_show_cannot_be_cited(
+    thinking_stack: Stack, fake_llm: FakeLlm
+) -> None:
+    client = thinking_stack.client()
+    await client.retriever.CreateCollection(
+        r.CreateCollectionRequest(request_id=new_id(), collection_id="long")
+    )
+    text = "\n\n".join(
+        f"# {what} {n}\n\n" + f"{what}的第 {n} 条说明，细节各不相同。" * 40
+        for what in ("融合", "租约")
+        for n in range(10)
+    )
+    document = r.DocumentInput(document_id="d", text=text, content_type=r.CONTENT_TYPE_MARKDOWN)
+    asked = r.UpsertDocumentsRequest(
+        request_id=new_id(), collection_id="long", documents=[document]
+    )
+    job = (await client.retriever.UpsertDocuments(asked)).job
+    assert (await wait_for_job(client.retriever, job.job_id)).state == (
+        common_pb2.JOB_STATE_SUCCEEDED
+    )
+    fake_llm.on(None, llm.tool_call("search_knowledge", {"query": "租约的说明"}))
+    fake_llm.on(_after_tools, llm.text("见资料。[E1][E99]"))
+    events = await _events(
+        client,
+        message="融合的说明？",
+        use_memory=False,
+        top_k=20,
+        scope=o.Scope(collection_id="long"),
+    )
+    response = events[-1].completed.response
+    found = fake_llm.chats()[-1].of_role("tool")
+    assert found.count("<source ") == found.count("</source>") > 0
+    shown = re.findall(r'<source id="(E\d+)"', fake_llm.chats()[-1].of_role("system") + found)
+    shown = list(dict.fromkeys(shown))
+    assert [one.evidence_id for one in response.answer.evidence] == shown
+    for one in response.answer.evidence:
+        assert one.text in fake_llm.chats()[-1].text
+    assert len(shown) < 99
+    assert [one.evidence_id for one in response.answer.citations] == ["E1"]
+    cut = [one for one in response.degradations if one.metadata.get("tool")]
+    assert [(one.kind, one.metadata["tool"]) for one in cut] == [
+        (common_pb2.DEGRADATION_KIND_TRUNCATED, "search_knowledge")
+    ]
 
 
 def _after_tools(call: Call) -> bool:
