@@ -51,7 +51,12 @@ def build(
     settings: OrchestratorSettings, memory: Memory, knowledge: Knowledge, reasoner: Reasoner
 ) -> Pipeline:
     """The pipeline over these dependencies."""
-    load = LoadMemory(memory, settings.memory_tokens, settings.history_tokens)
+    budget = Budget(
+        total=settings.prompt_tokens,
+        evidence=settings.evidence_tokens,
+        history=settings.history_tokens,
+    )
+    load = LoadMemory(memory, settings.memory_tokens, budget)
     retrieve = Retrieve(knowledge, settings.evidence_tokens)
     readings = FindReadings(memory)
     reason = Reason(reasoner, knowledge, memory)
@@ -72,11 +77,6 @@ def build(
         _step("verify", settings.verify_timeout_s, verify.run, verify.fallback, reserve_s=1.0),
         _step("save_memory", settings.save_timeout_s, save.run, save.fallback),
     ]
-    budget = Budget(
-        total=settings.prompt_tokens,
-        evidence=settings.evidence_tokens,
-        history=settings.history_tokens,
-    )
     return Pipeline(
         steps={step.name: step for step in made},
         context=ContextBuilder(budget, tools=reasoner.available),

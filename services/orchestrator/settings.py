@@ -66,7 +66,10 @@ class OrchestratorSettings(ServiceSettings):
         "When they are used up, answers are made of extracts and flagged BUDGET_STOPPED.",
     )
     prompt_tokens: int = Field(
-        default=12_000, ge=500, description="Token budget of a whole prompt."
+        default=12_000,
+        ge=500,
+        description="Token budget of a whole prompt: evidence and history get what its other parts "
+        "leave.",
     )
     memory_tokens: int = Field(
         default=1_500, ge=64, description="Token budget of memory in a prompt."

@@ -20,6 +20,10 @@ from services.orchestrator.titles import inline
 
 _LEAST_TOKENS = 40
 """Less of a message than this says nothing."""
+_HEADING_TOKENS = 24
+"""The heading above the evidence, and the lines between the passages."""
+_FRAME_TOKENS = 1_200
+"""Sentences of a prompt and a summary of the session's older part."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,18 @@ class Message:
 
 @dataclass(frozen=True)
 class Budget:
-    """Token budgets by part; the whole stays below `total`."""
+    """Token budgets by part. Evidence and history share what the rest of the prompt leaves of
+    `total`; the rest (the task, memory, the message) is never cut.
+    """
 
     total: int = 12_000
     evidence: int = 4_000
     history: int = 4_000
+
+    def history_share(self, rest: int) -> int:
+        """What the history may always take where the rest of a prompt takes `rest` tokens."""
+        left = max(0, self.total - rest)
+        return min(self.history, left * self.history // (self.history + self.evidence))
 
 
 @dataclass(frozen=True)
@@ -71,31 +82,24 @@ class Material:
 def assemble(material: Material, budget: Budget) -> Prompt:
     """The prompt for one turn. Deterministic: the same material gives the same bytes."""
     turn = material.input
-    evidence, evidence_cut = blocks.fit(material.evidence, budget.evidence)
-    lines, history_cut = latest(material.history.lines, budget.history)
-    branch = _branch(material, evidence, bool(lines))
-    prompt = PROMPTS[material.intent]
     memory = material.memory.rendered
+    frame = _system(material, _branch(material, material.evidence, True), "")
+    rest = tokens.estimate(frame) + tokens.estimate(turn.message)
+    rest += _HEADING_TOKENS if material.evidence else 0
+    wanted = sum(tokens.estimate(line.text) for line in material.history.lines)
+    left = max(0, budget.total - rest)
+    evidence, evidence_cut = blocks.fit(
+        material.evidence, min(budget.evidence, left - min(wanted, budget.history_share(rest)))
+    )
     evidence_text = blocks.evidence(evidence, turn.language)
-    parts = [
-        "\n".join(prompt.role(branch)),
-        memory,
-        _section(
-            branch.say("## 任务", "## Task"),
-            [*prompt.task(branch), *shared.application(branch), _today(turn)],
-        ),
-        blocks.session_summary(material.history.summary, turn.language),
-        blocks.readings(material.readings, turn.language),
-        evidence_text,
-        _section(branch.say("## 形式", "## Form"), prompt.form(branch)),
-        _section(branch.say("## 约束", "## Constraints"), shared.constraints(branch)),
-    ]
-    system = "\n\n".join(part for part in parts if part)
-    question = turn.message
+    lines, history_cut = latest(
+        material.history.lines, min(budget.history, left - tokens.estimate(evidence_text))
+    )
+    branch = _branch(material, evidence, bool(lines))
     messages = (
-        Message("system", system),
+        Message("system", _system(material, branch, evidence_text)),
         *(Message(line.role, line.text) for line in lines),
-        Message("user", question),
+        Message("user", turn.message),
     )
     counted = pb.PromptTokens(
         total=sum(tokens.estimate(m.text) for m in messages),
@@ -106,6 +110,32 @@ def assemble(material: Material, budget: Budget) -> Prompt:
         whole_documents=material.whole_document_tokens,
     )
     return Prompt(messages, tuple(evidence), branch, counted, evidence_cut, history_cut)
+
+
+def rest_of(turn: TurnInput, memory_tokens: int) -> int:
+    """About what a prompt takes besides evidence and history, before there is one."""
+    given = tokens.estimate(turn.message) + tokens.estimate(turn.instructions)
+    return given + memory_tokens + _FRAME_TOKENS
+
+
+def _system(material: Material, branch: Branch, evidence_text: str) -> str:
+    """The system prompt: everything but the session's messages and the user's message."""
+    turn = material.input
+    prompt = PROMPTS[material.intent]
+    parts = [
+        "\n".join(prompt.role(branch)),
+        material.memory.rendered,
+        _section(
+            branch.say("## 任务", "## Task"),
+            [*prompt.task(branch), *shared.application(branch), _today(turn)],
+        ),
+        blocks.session_summary(material.history.summary, turn.language),
+        blocks.readings(material.readings, turn.language),
+        evidence_text,
+        _section(branch.say("## 形式", "## Form"), prompt.form(branch)),
+        _section(branch.say("## 约束", "## Constraints"), shared.constraints(branch)),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _branch(material: Material, evidence: Sequence[pb.Evidence], history: bool) -> Branch:

@@ -9,19 +9,19 @@ from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.ports import Memory
-from services.orchestrator.prompts.assemble import latest
+from services.orchestrator.prompts.assemble import Budget, latest, rest_of
 from services.orchestrator.turn import Turn
 
 
 @dataclass(frozen=True)
 class LoadMemory:
-    """Loads memory within `budget_tokens`; without it the run goes on. `history_tokens` is what of
-    the session the prompt shows.
+    """Loads memory within `budget_tokens`; without it the run goes on. `prompt` says how much of
+    the session will be shown.
     """
 
     memory: Memory
     budget_tokens: int
-    history_tokens: int
+    prompt: Budget
 
     async def run(self, turn: Turn) -> Outcome:
         """Fill `turn.memory`. The session's own turns are left out where the history shows them
@@ -36,7 +36,8 @@ class LoadMemory:
             )
             turn.degrade(common_pb2.DEGRADATION_KIND_MEMORY_SKIPPED, "load_memory", message)
             return skipped(message)
-        _, cut = latest(turn.history.lines, self.history_tokens)
+        rest = rest_of(turn.input, self.budget_tokens)
+        _, cut = latest(turn.history.lines, self.prompt.history_share(rest))
         turn.memory = await self.memory.load(
             turn.input, self.budget_tokens, exclude_session=turn.history.stored and not cut
         )

@@ -47,8 +47,10 @@ def _prompt(
     tools: bool = False,
     fallback: bool = False,
     title: str = "手册",
+    message: str = "问题？",
+    budget: Budget | None = None,
 ) -> Prompt:
-    asked = TurnInput(message="问题？", event_time=WHEN, language=language)  # type: ignore[arg-type]
+    asked = TurnInput(message=message, event_time=WHEN, language=language)  # type: ignore[arg-type]
     return assemble(
         Material(
             input=asked,
@@ -62,7 +64,7 @@ def _prompt(
             tools=tools,
             document_fallback=fallback,
         ),
-        Budget(),
+        budget or Budget(),
     )
 
 
@@ -375,3 +377,63 @@ def test_a_history_that_fits_is_whole() -> None:
     prompt = _prompt(pb.INTENT_CHAT, history=History(lines=(*EARLY, *EARLY)))
     assert [m.text for m in prompt.messages[1:-1]] == ["早", "早上好"] * 2
     assert not prompt.history_cut
+
+
+@pytest.mark.parametrize("intent", sorted(PROMPTS))
+@pytest.mark.parametrize(
+    ("total", "message"), [(1_500, "问题？"), (3_000, "长" * 1_000), (12_000, "问题？")]
+)
+def test_a_prompt_stays_within_its_whole_budget(
+    intent: pb.Intent.ValueType, total: int, message: str
+) -> None:
+    evidence = [
+        pb.Evidence(
+            source=pb.EVIDENCE_SOURCE_RETRIEVAL,
+            document_id=str(n),
+            title="手册" * 40,
+            text="字" * 700,
+        )
+        for n in range(20)
+    ]
+    lines = tuple(HistoryLine("user" if n % 2 == 0 else "assistant", "话" * 200) for n in range(40))
+    prompt = _prompt(
+        intent,
+        memory=MEMORY,
+        evidence=evidence,
+        history=History(lines=lines, summary="摘要" * 100),
+        message=message,
+        budget=Budget(total=total),
+    )
+    assert 0.8 * min(total, 8_000) < prompt.tokens.total <= total
+    assert prompt.evidence
+    assert len(prompt.messages) > 2
+    assert prompt.evidence_cut
+    assert prompt.history_cut
+
+
+def test_what_the_history_leaves_goes_to_the_evidence() -> None:
+    evidence = [
+        pb.Evidence(source=pb.EVIDENCE_SOURCE_RETRIEVAL, document_id=str(n), text="字" * 400)
+        for n in range(20)
+    ]
+    alone = _prompt(pb.INTENT_CHAT, evidence=evidence, budget=Budget(total=3_000))
+    lines = tuple(HistoryLine("user", "话" * 200) for _ in range(40))
+    both = _prompt(
+        pb.INTENT_CHAT, evidence=evidence, history=History(lines=lines), budget=Budget(total=3_000)
+    )
+    assert alone.tokens.evidence > 1.5 * both.tokens.evidence
+    assert len(both.messages) > 2
+
+
+def test_a_message_that_fills_the_budget_leaves_room_for_nothing_else() -> None:
+    prompt = _prompt(
+        pb.INTENT_CHAT,
+        evidence=[PASSAGE],
+        history=History(lines=EARLY),
+        message="长" * 12_000,
+    )
+    assert prompt.messages[-1].text == "长" * 12_000
+    assert not prompt.evidence
+    assert prompt.evidence_cut
+    assert prompt.history_cut
+    assert len(prompt.messages) == 2
