@@ -4,15 +4,15 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
-from services.common.db import Database
+from services.common.db import Connection, Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.idempotency import derived
-from services.common.jobs import JobRun, Jobs, Retry
+from services.common.jobs import JobRecord, JobRun, Jobs, Retry
 from services.orchestrator import budget, records, session_store, store, tokens
 from services.orchestrator.endings import COMPACT_JOB, PURGE_JOB, SAVE_JOB
 from services.orchestrator.language import detect
@@ -67,7 +67,7 @@ class Background:
 
     def register(self, jobs: Jobs) -> None:
         """Let `jobs` run these handlers."""
-        jobs.register(SAVE_JOB, self.save_turn, timeout_s=60)
+        jobs.register(SAVE_JOB, self.save_turn, timeout_s=60, on_failed=self.save_failed)
         jobs.register(COMPACT_JOB, self.compact_session, timeout_s=180)
         jobs.register(PURGE_JOB, self.purge_runs, timeout_s=300)
         jobs.register(FEEDBACK_JOB, self.apply_feedback, timeout_s=60)
@@ -81,37 +81,34 @@ class Background:
             return {"saved": "0"}
         exchange, reading, title = records.read_pending(found[0])
         try:
-            await self.memory.save(exchange)
+            await _once(self.memory.save(exchange))
             if reading:
-                await self.memory.record_reading(
-                    derived(exchange.request_id, "reading"),
-                    exchange.user_id,
-                    reading,
-                    title,
-                    exchange.assistant_text,
+                await _once(
+                    self.memory.record_reading(
+                        derived(exchange.request_id, "reading"),
+                        exchange.user_id,
+                        reading,
+                        title,
+                        exchange.assistant_text,
+                    )
                 )
-            state = "saved"
         except DomainError as error:
             if error.retryable:
                 raise Retry(
                     error.reason, error.retry_after_s, "memory does not take the turn yet"
                 ) from error
-            if error.reason != "REQUEST_ID_REUSED":
-                await self._show(job, run_id, found[1], "failed")
-                raise
-            # An earlier attempt of this run stands in memory already, with other words of the
-            # assistant.
-            state = "saved"
-        await self._show(job, run_id, found[1], state)
-        return {"saved": "1"}
-
-    async def _show(self, job: JobRun, run_id: str, stored: bytes, state: str) -> None:
-        """Write down how the save of a run stands; what failed stays there for another attempt."""
-        record = pb.Run.FromString(stored)
-        record.save_state = state
+            raise
         async with self.db.tenant(job.tenant_id) as conn:
             await job.fence(conn)
-            await store.show_save(conn, run_id, record.SerializeToString(), done=state == "saved")
+            await _show(conn, run_id, found[1], "saved")
+        return {"saved": "1"}
+
+    async def save_failed(self, conn: Connection, job: JobRecord) -> None:
+        """No job tries to save the run any more: show it. What failed stays for a replay."""
+        run_id = job.subject["run_id"]
+        found = await store.pending(conn, run_id)
+        if found is not None:
+            await _show(conn, run_id, found[1], "failed")
 
     async def compact_session(self, job: JobRun) -> Mapping[str, str]:
         """Summarise all but the latest messages of a session."""
@@ -175,6 +172,24 @@ class Background:
         whole = result.text is not None and not result.recovered
         text = tokens.cut((result.text or "").strip(), _SUMMARY_TOKENS) if whole else None
         return replace(result, text=text)
+
+
+async def _once(saving: Awaitable[object]) -> None:
+    """Done as well where an earlier attempt of the run did it, with other words of the assistant:
+    those stand in memory already.
+    """
+    try:
+        await saving
+    except DomainError as error:
+        if error.reason != "REQUEST_ID_REUSED":
+            raise
+
+
+async def _show(conn: Connection, run_id: str, stored: bytes, state: str) -> None:
+    """Write down how the save of a run stands."""
+    record = pb.Run.FromString(stored)
+    record.save_state = state
+    await store.show_save(conn, run_id, record.SerializeToString(), done=state == "saved")
 
 
 def _extracts(previous: str, old: list[session_store.Message]) -> str:

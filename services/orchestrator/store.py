@@ -272,12 +272,15 @@ async def feedback(conn: Connection, run_id: str) -> list[dict[str, Any]]:
 
 
 async def purge_payloads(conn: Connection, days: int) -> int:
-    """Delete runs older than `days` that are not waiting to be saved."""
+    """Delete runs older than `days` that no job is going to save."""
     cursor = await conn.execute(
         f"""
-        DELETE FROM orchestrator.runs
-        WHERE tenant_id = {TENANT} AND create_time < now() - make_interval(days => %s) AND pending
-        IS NULL
+        DELETE FROM orchestrator.runs AS r
+        WHERE r.tenant_id = {TENANT} AND r.create_time < now() - make_interval(days => %s)
+          AND (r.pending IS NULL OR NOT EXISTS (
+            SELECT 1 FROM orchestrator.jobs AS j
+            WHERE j.tenant_id = {TENANT} AND j.subject ->> 'run_id' = r.run_id::text
+              AND j.state IN ('queued', 'running', 'retrying')))
         """,
         (days,),
     )

@@ -11,6 +11,7 @@ from services.common.jobs.model import (
     JobCancelled,
     JobRecord,
     LeaseLost,
+    OnFailed,
     Quarantine,
     Retry,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "JobRun",
     "Jobs",
     "LeaseLost",
+    "OnFailed",
     "Quarantine",
     "Retry",
 ]

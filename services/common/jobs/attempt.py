@@ -20,6 +20,7 @@ from services.common.jobs.model import (
     JobCancelled,
     JobRecord,
     LeaseLost,
+    OnFailed,
     Outcome,
     Quarantine,
     Retry,
@@ -97,13 +98,15 @@ class JobRun:
 
 @dataclass(frozen=True)
 class Registered:
-    """A handler and the longest an attempt of it may take, in seconds. ``resumes``: an attempt
-    goes on with what earlier ones have left, so what they noted of their items stays."""
+    """A handler, the longest an attempt of it may take, in seconds, and what a failed job means.
+    ``resumes``: an attempt goes on with what earlier ones have left, so what they noted of their
+    items stays."""
 
     handler: Handler
     timeout_s: float
     resumes: bool = False
     forget: Forget | None = None
+    on_failed: OnFailed | None = None
 
 
 class Attempts:
@@ -210,7 +213,10 @@ class Attempts:
         used_up = not outcome.retryable and job.failures + 1 >= self._settings.max_failures
         async with self._db.tenant(job.tenant_id) as conn:
             if outcome.terminal or used_up or (outcome.retryable and window_over):
-                await self._store.fail(conn, job.job_id, lease, outcome)
+                failed = await self._store.fail(conn, job.job_id, lease, outcome)
+                registered = self._handlers.get(job.kind)
+                if failed and registered is not None and registered.on_failed is not None:
+                    await registered.on_failed(conn, job)
                 return None
             due = now + timedelta(seconds=self._wait_s(job, outcome))
             planned = await self._store.retry(conn, job.job_id, lease, outcome, due)

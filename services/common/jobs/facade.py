@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from services.common import errors
 from services.common.db import Connection, Database
 from services.common.jobs.attempt import Attempts, Registered
-from services.common.jobs.model import Forget, Handler, JobRecord
+from services.common.jobs.model import Forget, Handler, JobRecord, OnFailed
 from services.common.jobs.store import JobStore
 from services.common.jobs.worker import Worker
 from services.common.settings import DatabaseSettings, JobSettings
@@ -51,14 +51,16 @@ class Jobs:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         resumes: bool = False,
         forget: Forget | None = None,
+        on_failed: OnFailed | None = None,
     ) -> None:
         """Let ``handler`` do jobs of ``kind``. An attempt longer than ``timeout_s`` is given up
         and retried; the handler's calls see that deadline. ``resumes``: an attempt goes on with
         what earlier ones left, so their failed items and kept result stay. ``forget`` removes what
-        was kept for a job, in the transaction in which the job is removed."""
+        was kept for a job, in the transaction in which the job is removed. ``on_failed`` is called
+        when no further attempt will be made, for whatever reason."""
         if kind in self._handlers:
             raise ValueError(f"{kind} has a handler already")
-        self._handlers[kind] = Registered(handler, timeout_s, resumes, forget)
+        self._handlers[kind] = Registered(handler, timeout_s, resumes, forget, on_failed)
 
     async def enqueue(
         self,

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nianlun.common.v1 import common_pb2
+from services.common.db import Connection
 from services.common.status import item_error
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ Handler = Callable[["JobRun"], Awaitable[Mapping[str, str] | None]]
 
 Forget = Callable[["Connection", Mapping[str, str]], Awaitable[None]]
 """Removes what was kept for a job of this subject, when the job itself is removed."""
+OnFailed = Callable[[Connection, "JobRecord"], Awaitable[None]]
+"""Writes down what it means that a job has ended as failed, in the transaction that ends it."""
 
 TASK = "nianlun.run"
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})

@@ -24,8 +24,17 @@ from nianlun.memory.v1 import memory_pb2
 from nianlun.retriever.v1 import retriever_pb2
 from services.common import context, deadlines, errors
 from services.common.context import CallContext, Caller
-from services.common.db import Database
-from services.common.jobs import JobCancelled, JobRun, Jobs, LeaseLost, Quarantine, Retry, attempt
+from services.common.db import Connection, Database
+from services.common.jobs import (
+    JobCancelled,
+    JobRecord,
+    JobRun,
+    Jobs,
+    LeaseLost,
+    Quarantine,
+    Retry,
+    attempt,
+)
 from services.common.jobs.rpc import JobRpcs
 from services.common.settings import JobSettings
 from tests.integration.common.conftest import CHASSIS_TABLES, settings_of, until
@@ -662,3 +671,28 @@ async def test_job_rpcs(jobs_db: Database):
 def _called(tenant: str):
     caller = Caller(tenant, "k", frozenset({"read", "write"}), "c")
     return context.bound(CallContext("rpc", "r", caller))
+
+
+@pytest.mark.parametrize(
+    "error", [Retry("DEPENDENCY_UNAVAILABLE"), Quarantine("NO_USE"), ValueError("x")]
+)
+async def test_that_a_job_has_failed_is_written_down_with_its_end(
+    jobs_db: Database, error: Exception
+):
+    jobs = _jobs(jobs_db, FAST.model_copy(update={"retry_window_s": 0.1, "max_failures": 2}))
+    told: list[tuple[str, str]] = []
+
+    async def handler(run: JobRun):
+        raise error
+
+    async def on_failed(conn: Connection, job: JobRecord) -> None:
+        async with conn.cursor() as cursor:
+            await cursor.execute("SELECT state FROM memory.jobs WHERE job_id = %s", (job.job_id,))
+            [row] = await cursor.fetchall()
+        told.append((job.job_id, row["state"]))
+
+    jobs.register("k", handler, on_failed=on_failed)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        assert (await _ended(jobs, job_id)).state == "failed"
+    assert told == [(job_id, "failed")]

@@ -10,6 +10,7 @@ import pytest
 from nianlun.common.v1 import common_pb2
 from nianlun.memory.v1 import memory_pb2 as m
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
+from services.common.settings import JobSettings
 from tests.support import fake_llm as llm
 from tests.support.db import Databases
 from tests.support.fake_llm import Call, FakeLlm
@@ -129,3 +130,31 @@ async def test_m6_a_long_session_goes_on_from_its_summary_and_latest_messages(
     (call,) = [one for one in fake_llm.chats() if _compacts(one)]
     assert [one["role"] for one in call.json["messages"]] == ["system", "user"]
     assert "第 0 句" in call.of_role("user")
+
+
+async def test_a_save_that_nobody_tries_any_more_is_shown_as_failed(
+    databases: Databases, fake_llm: FakeLlm
+) -> None:
+    soon = JobSettings(poll_s=0.1, backoff_base_s=0.05, backoff_max_s=0.05, retry_window_s=0.2)
+    front = Stack(
+        databases.new(),
+        llm=fake_llm,
+        workers=False,
+        services=("orchestrator",),
+        targets=dict.fromkeys(("embedder", "memory", "retriever"), "127.0.0.1:9"),
+        overrides={"orchestrator": {"jobs": soon, "memory_timeout_s": 0.5, "save_timeout_s": 0.5}},
+    )
+    await front.start()
+    try:
+        client = front.client()
+        answered = await _chat(client, "我养了一只猫。")
+        asked = o.GetRunRequest(run_id=answered.run_id)
+
+        async def failed() -> bool:
+            run = (await client.orchestrator.GetRun(asked)).run
+            assert run.save_state in ("pending", "failed")
+            return bool(run.save_state == "failed")
+
+        await _until(failed)
+    finally:
+        await front.stop()

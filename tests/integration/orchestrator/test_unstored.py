@@ -258,6 +258,31 @@ async def test_a_model_that_is_rate_limited_leaves_a_completed_run_that_says_so(
     assert (run.state, run.save_state) == (o.RUN_STATE_COMPLETED, "saved")
 
 
+async def test_a_reading_is_recorded_though_an_earlier_attempt_saved_the_turn(
+    behind: Stack, front: Stack, fake_llm: FakeLlm
+) -> None:
+    tenant, one = front.database.tenant(), new_id()
+    client, memory = front.client(tenant), behind.client(tenant).memory
+    said = m.Message(role=m.ROLE_USER, text="总结这一段。")
+    await memory.AppendTurn(
+        m.AppendTurnRequest(request_id=one, user_id="u", session_id="s", messages=[said])
+    )
+    fake_llm.on(None, llm.text("讲年轮。[E1]"))
+    asked = o.ChatInput(
+        message="总结这一段。",
+        user_id="u",
+        session_id="s",
+        intent=o.INTENT_PERSONALISED_SUMMARY,
+        selected_text="年轮记录了气候。",
+        scope=o.Scope(collection_id="c", document_ids=["d"]),
+    )
+    answered = await client.orchestrator.Chat(o.ChatRequest(input=asked, request_id=one))
+    await _saved(client, answered.run_id)
+    read = (await memory.ListReadings(m.ListReadingsRequest(user_id="u"))).readings
+    assert [reading.document_id for reading in read] == ["d"]
+    assert len((await memory.ListTurns(m.ListTurnsRequest(user_id="u"))).turns) == 1
+
+
 @pytest.fixture
 async def pool(fresh_database: Database) -> AsyncIterator[Pool]:
     """The orchestrator's own connections to this test's database."""
@@ -368,3 +393,17 @@ async def test_an_end_that_can_never_be_stored_is_given_up_and_said_so(
         await endings.close(60)
         assert f"end-{end.ending.run_id}" in capsys.readouterr().out
         assert await _history(pool) == []
+
+
+async def test_an_old_run_is_purged_unless_a_job_is_going_to_save_it(pool: Pool) -> None:
+    with _endings(pool) as endings:
+        end = await _begun(pool)
+        waiting = replace(end, ending=replace(end.ending, pending=b"{}"))
+        assert await endings.store(waiting, within_s=60) == ""
+        async with pool.tenant() as conn:
+            await conn.execute("UPDATE orchestrator.runs SET create_time = now() - interval '31 d'")
+            assert await store.purge_payloads(conn, 32) == 0
+            assert await store.purge_payloads(conn, 30) == 0
+            await conn.execute("UPDATE orchestrator.jobs SET state = 'failed'")
+            assert await store.purge_payloads(conn, 32) == 0
+            assert await store.purge_payloads(conn, 30) == 1
