@@ -12,6 +12,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 
 # Models write [E1], [E1, E2], [E1][E2], 【E1】 and [e1].
 _MARK = re.compile(r"[\[【]\s*([Ee]\d{1,4}(?:\s*[,，、;；]\s*[Ee]\d{1,4})*)\s*[\]】]")
+_CHECKED = re.compile(r"\s?\[E\d{1,4}\]")
 _ID = re.compile(r"[Ee](\d{1,4})")
 
 
@@ -58,3 +59,10 @@ def check(text: str, evidence: Sequence[pb.Evidence]) -> Checked:
             push(f"[{one}]")
     push(text[position:])
     return Checked("".join(out), tuple(citations), tuple(dict.fromkeys(dropped)))
+
+
+def unmarked(text: str) -> str:
+    """A checked answer without its marks, for whatever outlives its turn: their ids mean nothing
+    there, or something else.
+    """
+    return _CHECKED.sub("", text).strip() or text

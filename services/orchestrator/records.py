@@ -5,7 +5,6 @@ save.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Container, Sequence
 from datetime import datetime
 
@@ -13,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
+from services.orchestrator import citations
 from services.orchestrator.domain import HistoryLine
 from services.orchestrator.events import joined
 from services.orchestrator.ports import TurnToSave
@@ -20,7 +20,6 @@ from services.orchestrator.steps.save_memory import reading_of, to_save
 from services.orchestrator.store import StoredRun
 from services.orchestrator.turn import Turn
 
-_MARK = re.compile(r"\s?\[E\d{1,4}\]")
 _STATES = {
     "running": pb.RUN_STATE_RUNNING,
     "completed": pb.RUN_STATE_COMPLETED,
@@ -157,13 +156,11 @@ def timings(turn: Turn) -> list[common_pb2.StepTiming]:
 
 
 def checkpoint_lines(turn: Turn) -> tuple[HistoryLine, ...]:
-    """What the session remembers of this turn: no citation marks, whose ids mean
-    nothing next time.
-    """
+    """What the session remembers of this turn."""
     if turn.answer is None:
         return ()
-    answer = _MARK.sub("", turn.answer.text).strip() or turn.answer.text
-    return (HistoryLine("user", turn.input.message), HistoryLine("assistant", answer))
+    answer = HistoryLine("assistant", citations.unmarked(turn.answer.text))
+    return (HistoryLine("user", turn.input.message), answer)
 
 
 def pending(turn: Turn) -> bytes | None:

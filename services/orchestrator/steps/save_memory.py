@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nianlun.common.v1 import common_pb2
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.idempotency import derived
+from services.orchestrator import citations
 from services.orchestrator.domain import degradation
 from services.orchestrator.engine import Failure, Outcome, skipped
 from services.orchestrator.ports import Memory, TurnToSave
@@ -37,7 +38,7 @@ class SaveMemory:
                 turn.input.user_id,
                 document_id,
                 turn.title,
-                turn.answer.text,
+                citations.unmarked(turn.answer.text),
             )
         return Outcome()
 
@@ -69,7 +70,7 @@ def to_save(turn: Turn) -> TurnToSave:
         user_id=turn.input.user_id,
         session_id=turn.input.session_id or f"run:{turn.log.run_id}",
         user_text=turn.input.message,
-        assistant_text=turn.answer.text[:32_000] or "-",
+        assistant_text=citations.unmarked(turn.answer.text)[:32_000] or "-",
         event_time=turn.input.event_time,
         time_zone=turn.input.time_zone,
         run_id=turn.log.run_id,

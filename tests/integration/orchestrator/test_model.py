@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from nianlun.common.v1 import common_pb2
+from nianlun.memory.v1 import memory_pb2 as m
 from nianlun.orchestrator.v1 import orchestrator_pb2 as o
 from nianlun.retriever.v1 import retriever_pb2 as r
 from services.orchestrator.intents import INTENTS
@@ -103,6 +104,26 @@ async def test_p13_every_intent_runs_whole(
         cited = {one.evidence_id: one.evidence.document_id for one in answer.citations}
         assert cited == {"E1": "fusion"}
     assert _kinds(completed) <= {"RERANK_SKIPPED"}
+
+
+async def test_what_memory_keeps_of_an_answer_has_no_marks(
+    library: tuple[Client, str], fake_llm: FakeLlm
+) -> None:
+    client, collection = library
+    fake_llm.on(None, llm.text("讲融合方式[E1]。写于 2026 年 [E1]。"))
+    events = await _events(
+        client,
+        message="总结一下。",
+        user_id="marks",
+        session_id="s",
+        scope=o.Scope(collection_id=collection, document_ids=["fusion"]),
+    )
+    assert "[E1]" in events[-1].completed.response.answer.text
+    turns = await client.memory.ListTurns(m.ListTurnsRequest(user_id="marks"))
+    plain = "讲融合方式。写于 2026 年。"
+    assert turns.turns[0].messages[1].text == plain
+    read = await client.memory.ListReadings(m.ListReadingsRequest(user_id="marks"))
+    assert [one.summary for one in read.readings] == [plain]
 
 
 async def test_p15_a_sentence_that_nothing_supports_is_marked(
