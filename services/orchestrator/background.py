@@ -5,7 +5,7 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common.db import Connection, Database
@@ -18,8 +18,9 @@ from services.orchestrator.endings import COMPACT_JOB, PURGE_JOB, SAVE_JOB
 from services.orchestrator.language import detect
 from services.orchestrator.ports import Memory
 from services.orchestrator.prompts import compaction
-from services.orchestrator.reasoner.loop import Reasoned, Reasoner, Task, ToolResult
+from services.orchestrator.reasoner.loop import Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
+from services.orchestrator.reasoner.spent import Spent
 from services.orchestrator.sentences import split
 
 FEEDBACK_JOB = "apply_feedback"
@@ -120,14 +121,20 @@ class Background:
             return {"compacted": "0"}
         async with self.db.tenant(job.tenant_id) as conn:
             used_up = await budget.used_up(conn, self.daily_tokens)
-        made = None if used_up else await self._by_model(summary, old)
-        text = made.text if made is not None and made.text else _extracts(summary, old)
+        spent = Spent()
+        try:
+            made = None if used_up else await self._by_model(summary, old, spent)
+        finally:
+            await self._count(job.tenant_id, spent)
+        text = made or _extracts(summary, old)
         async with self.db.tenant(job.tenant_id) as conn:
             await job.fence(conn)
-            if made is not None:
-                await budget.count(conn, made.prompt_tokens, made.completion_tokens)
             await session_store.compact(conn, user_id, session_id, old[-1].seq, text)
         return {"compacted": str(len(old))}
+
+    async def _count(self, tenant_id: str, spent: Spent) -> None:
+        async with self.db.tenant(tenant_id) as conn:
+            await budget.count(conn, spent.prompt_tokens, spent.completion_tokens)
 
     async def purge_runs(self, job: JobRun) -> Mapping[str, str]:
         """Delete runs past their retention."""
@@ -153,8 +160,10 @@ class Background:
             raise
         return {"applied": "1"}
 
-    async def _by_model(self, previous: str, old: list[session_store.Message]) -> Reasoned | None:
-        """The model's summary and what it cost; its text is None where it is no good."""
+    async def _by_model(
+        self, previous: str, old: list[session_store.Message], spent: Spent
+    ) -> str | None:
+        """The model's summary; None where it is no good."""
         if not self.reasoner.available:
             return None
         language = detect(" ".join(m.text for m in old[-4:]))
@@ -168,10 +177,11 @@ class Background:
             _NoTools(),
             _Silent(),
             Deadline.after(_COMPACT_S),
+            spent,
         )
-        whole = result.text is not None and not result.recovered
-        text = tokens.cut((result.text or "").strip(), _SUMMARY_TOKENS) if whole else None
-        return replace(result, text=text)
+        if result.recovered:
+            return None
+        return tokens.cut((result.text or "").strip(), _SUMMARY_TOKENS)
 
 
 async def _once(saving: Awaitable[object]) -> None:

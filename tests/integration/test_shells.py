@@ -13,6 +13,7 @@ from services.common.llm import Provider
 from services.orchestrator.reasoner.loop import Limits, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
 from services.orchestrator.reasoner.openai_model import OpenAiModel
+from services.orchestrator.reasoner.spent import Spent
 from tests.support import fake_llm as llm
 from tests.support.fake_llm import FakeLlm
 from tests.support.requests import new_id
@@ -86,7 +87,7 @@ async def test_m1_the_reasoner_alone_says_the_same_bytes(
             synthesis_request="",
         )
         alone = await Reasoner([model], Limits()).answer(
-            task, NoTools(), Silence(), Deadline.after(10)
+            task, NoTools(), Silence(), Deadline.after(10), Spent()
         )
     finally:
         await model.close()

@@ -20,10 +20,10 @@ from services.orchestrator.reasoner.model import (
     ModelMessage,
     ModelRequest,
     Text,
-    Thinking,
     ToolRequest,
     ToolSpec,
 )
+from services.orchestrator.reasoner.spent import Spent
 
 PARTIAL_CHARS = 100
 """A broken answer of at least this many characters is better than none."""
@@ -101,9 +101,6 @@ class Reasoned:
     model: str
     recovered: str = ""
     fallback_model: bool = False
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    counted: bool = False
     tool_calls: int = 0
     left_out: frozenset[str] = frozenset()
 
@@ -116,6 +113,7 @@ class LoopLimitError(Exception):
 class _State:
     messages: list[ModelMessage]
     until: Deadline
+    spent: Spent
     first: int = 0
     text: str = ""
     seen: set[str] = field(default_factory=set)
@@ -123,9 +121,6 @@ class _State:
     calls: int = 0
     model: str = ""
     fallback: bool = False
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    counted: bool = False
     left_out: frozenset[str] = frozenset()
 
 
@@ -147,12 +142,14 @@ class Reasoner:
         return self._models[0].name if self._models else ""
 
     async def answer(
-        self, task: Task, toolbox: Toolbox, listener: Listener, deadline: Deadline
+        self, task: Task, toolbox: Toolbox, listener: Listener, deadline: Deadline, spent: Spent
     ) -> Reasoned:
-        """Run the loop; leave it for recovery in time. Never raises ModelError."""
+        """Run the loop; leave it for recovery in time. Never raises ModelError. `spent` is added to
+        with each call, so that it holds also where this is cancelled.
+        """
         left = deadline.remaining()
         reserve = min(self._limits.synthesis_max_s, left * self._limits.synthesis_share)
-        state = _State(list(task.messages), deadline.slice(left, margin_s=reserve))
+        state = _State(list(task.messages), deadline.slice(left, margin_s=reserve), spent)
         try:
             async with asyncio.timeout(state.until.remaining()):
                 finish = await self._loop(task, state, toolbox, listener)
@@ -280,19 +277,23 @@ class Reasoner:
         silence_s: float,
     ) -> Done:
         stream = model.stream(request, silence_s)
-        async with aclosing(stream) as events:
-            async for event in events:
-                if isinstance(event, Text):
-                    state.text += event.text
-                    listener.text(event.text)
-                elif isinstance(event, Thinking):
-                    listener.thinking(event.text)
-                else:
-                    _count(state, event)
-                    if not event.tool_calls and not state.text.strip():
-                        raise ModelError("malformed", "the model gave an empty answer")
-                    return event
-        raise ModelError("cut", "the stream ended without an end")
+        with state.spent.call(request) as call:
+            async with aclosing(stream) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        call.done = event
+                        state.model = event.model
+                        state.left_out |= event.left_out
+                        if not event.tool_calls and not state.text.strip():
+                            raise ModelError("malformed", "the model gave an empty answer")
+                        return event
+                    call.heard += event.text
+                    if isinstance(event, Text):
+                        state.text += event.text
+                        listener.text(event.text)
+                    else:
+                        listener.thinking(event.text)
+            raise ModelError("cut", "the stream ended without an end")
 
     async def _recover(
         self, task: Task, state: _State, listener: Listener, deadline: Deadline, why: str
@@ -322,15 +323,6 @@ class Reasoner:
         return _reasoned(state, None, "recovered", why)
 
 
-def _count(state: _State, done: Done) -> None:
-    state.model = done.model
-    state.left_out |= done.left_out
-    if done.prompt_tokens is not None:
-        state.counted = True
-        state.prompt_tokens += done.prompt_tokens
-        state.completion_tokens += done.completion_tokens or 0
-
-
 def _reasoned(state: _State, text: str | None, finish: str, recovered: str = "") -> Reasoned:
     return Reasoned(
         text=text,
@@ -338,9 +330,6 @@ def _reasoned(state: _State, text: str | None, finish: str, recovered: str = "")
         model=state.model,
         recovered=recovered,
         fallback_model=state.fallback,
-        prompt_tokens=state.prompt_tokens,
-        completion_tokens=state.completion_tokens,
-        counted=state.counted,
         tool_calls=state.calls,
         left_out=state.left_out,
     )

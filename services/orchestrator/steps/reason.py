@@ -12,7 +12,7 @@ from nianlun.orchestrator.v1 import orchestrator_pb2 as pb
 from services.common import errors
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
-from services.orchestrator import budget, citations, tokens
+from services.orchestrator import budget, citations
 from services.orchestrator.context_builder import recommendations, schema_of, uses_tools
 from services.orchestrator.engine import Failure, Outcome
 from services.orchestrator.intents import INTENTS
@@ -20,6 +20,7 @@ from services.orchestrator.ports import Knowledge, Memory
 from services.orchestrator.reasoner import extractive, rules, schemas, structured
 from services.orchestrator.reasoner.loop import Reasoned, Reasoner, Task, ToolResult
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest
+from services.orchestrator.reasoner.spent import Spent
 from services.orchestrator.tools import RunTools
 from services.orchestrator.turn import Turn
 
@@ -191,8 +192,15 @@ class Reason:
             max_output_tokens=asked.max_output_tokens,
         )
         toolbox = RunTools(turn, self.knowledge, self.memory, offered=uses_tools(turn))
-        result = await self.reasoner.answer(task, toolbox, _Events(turn, show_text), window)
-        _account(turn, result, messages)
+        spent = Spent()
+        try:
+            result = await self.reasoner.answer(
+                task, toolbox, _Events(turn, show_text), window, spent
+            )
+        finally:
+            # Also what a cancelled call has used is used.
+            _account(turn, spent)
+        turn.model = result.model
         if result.fallback_model:
             turn.degrade(
                 common_pb2.DEGRADATION_KIND_FALLBACK_MODEL,
@@ -209,19 +217,14 @@ def _messages(turn: Turn) -> list[ModelMessage]:
     return [ModelMessage(message.role, message.text) for message in turn.prompt.messages]
 
 
-def _account(turn: Turn, result: Reasoned, messages: list[ModelMessage]) -> None:
+def _account(turn: Turn, spent: Spent) -> None:
     assert turn.prompt is not None
     usage = turn.usage
-    if result.counted:
-        usage.prompt_tokens += result.prompt_tokens
-        usage.completion_tokens += result.completion_tokens
-    else:
-        usage.prompt_tokens += sum(tokens.estimate(m.text) for m in messages)
-        usage.completion_tokens += tokens.estimate(result.text or "")
-        usage.estimated = True
+    usage.prompt_tokens += spent.prompt_tokens
+    usage.completion_tokens += spent.completion_tokens
+    usage.estimated = usage.estimated or spent.estimated
     usage.memory_tokens = turn.prompt.tokens.memory
     usage.evidence_tokens = turn.prompt.tokens.evidence
-    turn.model = result.model
 
 
 def _finish(turn: Turn, text: str, finish: str) -> None:

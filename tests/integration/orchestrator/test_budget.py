@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
@@ -75,3 +76,28 @@ async def test_without_a_limit_nothing_stops(thinking_stack: Stack, fake_llm: Fa
     client = thinking_stack.client()
     for _ in range(3):
         assert not _kinds(await _chat(client))
+
+
+async def test_what_a_cancelled_answer_used_is_used(thrifty: Stack, fake_llm: FakeLlm) -> None:
+    # The whole answer would take minutes.
+    fake_llm.on(None, llm.text("很" * 4_000, piece_delay_s=0.1))
+    client = thrifty.client()
+    asked = o.ChatInput(message="年轮是什么？", use_memory=False)
+    request = o.StreamChatRequest(input=asked, request_id=new_id())
+    stream = client.orchestrator.StreamChat(request)
+    async for response in stream:
+        if response.event.WhichOneof("event") == "text_delta":
+            break
+    stream.cancel()
+    run_id = response.event.run_id
+    async with asyncio.timeout(20):
+        while True:
+            run = (await client.orchestrator.GetRun(o.GetRunRequest(run_id=run_id))).run
+            if run.state == o.RUN_STATE_CANCELLED:
+                break
+            await asyncio.sleep(0.05)
+    assert run.usage.estimated
+    assert run.usage.prompt_tokens > 10
+    assert run.usage.completion_tokens > 0
+    stopped = await _chat(client)
+    assert _kinds(stopped) == {common_pb2.DEGRADATION_KIND_BUDGET_STOPPED}

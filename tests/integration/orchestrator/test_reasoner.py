@@ -20,6 +20,7 @@ from services.orchestrator.reasoner.loop import (
 )
 from services.orchestrator.reasoner.model import ModelMessage, ToolRequest, ToolSpec
 from services.orchestrator.reasoner.openai_model import OpenAiModel
+from services.orchestrator.reasoner.spent import Spent
 from tests.support import fake_llm as llm
 from tests.support.fake_llm import FakeLlm
 
@@ -86,10 +87,11 @@ async def _ask(
     *,
     within: float = 10.0,
     limits: Limits | None = None,
+    spent: Spent | None = None,
 ) -> Reasoned:
     task = Task([ModelMessage("system", "S"), ModelMessage("user", "Q")], "根据资料回答：")
     return await Reasoner(models, limits or Limits()).answer(
-        task, tools, ear, Deadline.after(within)
+        task, tools, ear, Deadline.after(within), spent or Spent()
     )
 
 
@@ -103,11 +105,11 @@ def _synthesis(call: llm.Call) -> bool:
 
 async def test_an_answer_streams_piece_by_piece(fake_llm: FakeLlm, model: OpenAiModel) -> None:
     fake_llm.on(None, llm.text("你好，世界。"))
-    ear = Ear()
-    result = await _ask([model], Tools(), ear)
+    ear, spent = Ear(), Spent()
+    result = await _ask([model], Tools(), ear, spent=spent)
     assert result.text == "你好，世界。" == "".join(ear.pieces)
     assert len(ear.pieces) > 1
-    assert result.counted
+    assert spent == Spent(3, 6)
     assert result.recovered == ""
 
 
@@ -391,7 +393,9 @@ async def test_what_a_model_calls_its_limit_is_learnt(
     )
     task = Task([ModelMessage("user", "Q")], "", max_output_tokens=50)
     for _ in range(2):
-        answer = await Reasoner([model], Limits()).answer(task, Tools(), Ear(), Deadline.after(5))
+        answer = await Reasoner([model], Limits()).answer(
+            task, Tools(), Ear(), Deadline.after(5), Spent()
+        )
         assert answer.text == "好。"
     refused, *rest = fake_llm.chats()
     assert refused.json["max_tokens"] == 50
@@ -413,7 +417,8 @@ async def test_g7_a_cancelled_caller_ends_the_providers_work(
     # The whole answer would take minutes.
     fake_llm.on(None, llm.text("很" * 4_000, piece_delay_s=0.1))
     ear = Ear()
-    task = asyncio.ensure_future(_ask([model], Tools(), ear))
+    spent = Spent()
+    task = asyncio.ensure_future(_ask([model], Tools(), ear, spent=spent))
     while not ear.pieces:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     task.cancel()
@@ -421,3 +426,30 @@ async def test_g7_a_cancelled_caller_ends_the_providers_work(
     (call,) = fake_llm.chats()
     assert await asyncio.to_thread(call.ended.wait, 20)
     assert call.disconnected_at is not None
+    # "S" and "Q", and what was heard of the answer, by the estimate of one token a wide character.
+    assert spent == Spent(2, sum(map(len, ear.pieces)), estimated=True)
+
+
+async def test_a_call_that_hangs_after_a_counted_one_is_paid_for_as_well(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    fake_llm.on(None, llm.tool_call("search_knowledge", {"query": "x"}))
+    fake_llm.on(_after_tools, llm.text("太晚", delay_s=30))
+    fake_llm.on(_synthesis, llm.failure(401))
+    spent = Spent()
+    result = await _ask([model], Tools(), Ear(), within=3.0, spent=spent)
+    assert (result.text, result.recovered) == (None, "timeout")
+    hung = len("Q") + len("S") + len(FINDING)
+    assert spent.estimated
+    assert 3 < spent.prompt_tokens <= 3 + hung
+    assert spent.completion_tokens == 0
+
+
+async def test_a_call_that_was_not_begun_costs_nothing(
+    fake_llm: FakeLlm, model: OpenAiModel
+) -> None:
+    for failure in (llm.failure(401), llm.rate_limited(0.0), llm.failure(503)):
+        fake_llm.on(None, failure)
+        spent = Spent()
+        await _ask([model], Tools(), Ear(), limits=Limits(retries=0), spent=spent)
+        assert spent == Spent()
