@@ -113,12 +113,13 @@ class OrchestratorApp:
         servicer = OrchestratorServicer(self._db, self._jobs, runs, memory, memory_stub, defaults)
         Background(
             self._db,
+            self._jobs,
             memory,
             reasoner,
             keep_messages=self._settings.keep_messages,
             retention_days=self._settings.retention_days,
             daily_tokens=self._settings.daily_tokens,
-        ).register(self._jobs)
+        ).register()
         self._server = GrpcServer(
             self._settings,
             [

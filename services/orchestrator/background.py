@@ -12,9 +12,10 @@ from services.common.db import Connection, Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.idempotency import derived
+from services.common.idempotency import purge as purge_requests
 from services.common.jobs import JobRecord, JobRun, Jobs, Retry
 from services.orchestrator import budget, records, session_store, store, tokens
-from services.orchestrator.endings import COMPACT_JOB, PURGE_JOB, SAVE_JOB
+from services.orchestrator.endings import COMPACT_JOB, PURGE_JOB, SAVE_JOB, purge_later
 from services.orchestrator.language import detect
 from services.orchestrator.ports import Memory
 from services.orchestrator.prompts import compaction
@@ -60,18 +61,19 @@ class Background:
     """The handlers. Each is idempotent and carries ids only."""
 
     db: Database
+    jobs: Jobs
     memory: Memory
     reasoner: Reasoner
     keep_messages: int
     retention_days: int
     daily_tokens: int = 0
 
-    def register(self, jobs: Jobs) -> None:
+    def register(self) -> None:
         """Let `jobs` run these handlers."""
-        jobs.register(SAVE_JOB, self.save_turn, timeout_s=60, on_failed=self.save_failed)
-        jobs.register(COMPACT_JOB, self.compact_session, timeout_s=180)
-        jobs.register(PURGE_JOB, self.purge_runs, timeout_s=300)
-        jobs.register(FEEDBACK_JOB, self.apply_feedback, timeout_s=60)
+        self.jobs.register(SAVE_JOB, self.save_turn, timeout_s=60, on_failed=self.save_failed)
+        self.jobs.register(COMPACT_JOB, self.compact_session, timeout_s=180)
+        self.jobs.register(PURGE_JOB, self.purge_runs, timeout_s=300, on_failed=self.purge_failed)
+        self.jobs.register(FEEDBACK_JOB, self.apply_feedback, timeout_s=60)
 
     async def save_turn(self, job: JobRun) -> Mapping[str, str]:
         """Save a run's exchange under its own request_id: twice is once."""
@@ -137,10 +139,21 @@ class Background:
             await budget.count(conn, spent.prompt_tokens, spent.completion_tokens)
 
     async def purge_runs(self, job: JobRun) -> Mapping[str, str]:
-        """Delete runs past their retention."""
+        """Delete what is past its retention, and come back tomorrow for the rest."""
         async with self.db.tenant(job.tenant_id) as conn:
             await job.fence(conn)
-            return {"purged": str(await store.purge_payloads(conn, self.retention_days))}
+            purged = {
+                "runs": await store.purge_payloads(conn, self.retention_days),
+                "sessions": await session_store.purge(conn, self.retention_days),
+                "requests": await purge_requests(conn, "orchestrator"),
+            }
+            if await store.holds_anything(conn):
+                await purge_later(conn, self.jobs)
+        return {kind: str(count) for kind, count in purged.items()}
+
+    async def purge_failed(self, conn: Connection, job: JobRecord) -> None:
+        """A purge that went wrong must not be the last one."""
+        await purge_later(conn, self.jobs)
 
     async def apply_feedback(self, job: JobRun) -> Mapping[str, str]:
         """Change a reading's weight, for feedback that memory could not take at once."""

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from services.common import context, logs
-from services.common.db import Database
+from services.common.db import Connection, Database
 from services.common.deadlines import Deadline
 from services.common.errors import DomainError
 from services.common.jobs import Jobs
@@ -26,7 +26,16 @@ _TRY_S = 5.0
 _FIRST_PAUSE_S = 0.1
 _PAUSE_S = 2.0
 _MOST_WAITING = 256
-_PURGE_DELAY_S = 3_600.0
+_PURGE_EVERY_S = 86_400.0
+
+
+async def purge_later(conn: Connection, jobs: Jobs) -> None:
+    """See to it that the tenant's old runs and sessions are looked for within a day. The job queues
+    its next one as long as anything is stored, so that a tenant that stops is cleared too.
+    """
+    # Runs of a tenant end side by side: they must not wait for each other's row.
+    if not await jobs.waits(conn, PURGE_JOB, PURGE_JOB):
+        await jobs.enqueue(conn, PURGE_JOB, {}, dedupe=PURGE_JOB, delay_s=_PURGE_EVERY_S)
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ class Endings:
                 # The answer to an earlier commit may have got lost.
                 return await store.ended_by(conn, ending.run_id, ending.attempt)
             await budget.count(conn, end.prompt_tokens, end.completion_tokens)
+            await purge_later(conn, self._jobs)
             if ending.state != "completed":
                 return True
             run_id = ending.run_id
@@ -128,9 +138,4 @@ class Endings:
                         lock=key,
                         dedupe=key,
                     )
-            if run_id.endswith("00"):
-                # About one run in 256 looks after old ones; more often would only cost.
-                await self._jobs.enqueue(
-                    conn, PURGE_JOB, {}, dedupe="purge", delay_s=_PURGE_DELAY_S
-                )
         return True

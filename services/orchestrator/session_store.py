@@ -103,3 +103,36 @@ async def compact(
         """,
         (summary, until_seq, user_id, session_id, until_seq),
     )
+
+
+async def purge(conn: Connection, days: int) -> int:
+    """Delete sessions without a turn for `days`, and of the others the messages of that age that
+    stand in the summary; returns the number of sessions.
+    """
+    cursor = await conn.execute(
+        f"""
+        DELETE FROM orchestrator.sessions
+        WHERE tenant_id = {TENANT} AND update_time < now() - make_interval(days => %s)
+        RETURNING user_id, session_id
+        """,
+        (days,),
+    )
+    gone = await cursor.fetchall()
+    await conn.execute(
+        f"""
+        DELETE FROM orchestrator.session_messages
+        WHERE tenant_id = {TENANT} AND (user_id, session_id) IN (
+            SELECT u, s FROM unnest(%s::text[], %s::text[]) AS one (u, s))
+        """,
+        ([row["user_id"] for row in gone], [row["session_id"] for row in gone]),
+    )
+    await conn.execute(
+        f"""
+        DELETE FROM orchestrator.session_messages AS m USING orchestrator.sessions AS s
+        WHERE m.tenant_id = {TENANT} AND s.tenant_id = {TENANT}
+          AND s.user_id = m.user_id AND s.session_id = m.session_id
+          AND m.seq <= s.summarised_seq AND m.create_time < now() - make_interval(days => %s)
+        """,
+        (days,),
+    )
+    return len(gone)

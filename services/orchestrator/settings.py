@@ -96,5 +96,8 @@ class OrchestratorSettings(ServiceSettings):
     )
     worker_concurrency: int = Field(default=4, ge=1, description="Background jobs at once.")
     retention_days: int = Field(
-        default=30, ge=1, description="Days that events and prompts of runs are kept."
+        default=30,
+        ge=1,
+        description="Days that runs with their events and prompts are kept, and the history of a "
+        "session after its last turn.",
     )

@@ -287,6 +287,18 @@ async def purge_payloads(conn: Connection, days: int) -> int:
     return cursor.rowcount
 
 
+async def holds_anything(conn: Connection) -> bool:
+    """Whether there is a run or a session that a later purge may find past its retention."""
+    cursor = await conn.execute(
+        f"""
+        SELECT EXISTS (SELECT 1 FROM orchestrator.runs WHERE tenant_id = {TENANT})
+            OR EXISTS (SELECT 1 FROM orchestrator.sessions WHERE tenant_id = {TENANT}) AS any
+        """
+    )
+    row = await cursor.fetchone()
+    return bool(row and row["any"])
+
+
 async def erase(conn: Connection, user_id: str, session_id: str) -> dict[str, int]:
     """Delete everything of a user, or of one session of theirs; returns rows by kind."""
     removed: dict[str, int] = {}

@@ -83,6 +83,11 @@ class Jobs:
             conn, kind, subject, lock=lock, dedupe=dedupe, total=total, unit=unit, delay_s=delay_s
         )
 
+    async def waits(self, conn: Connection, kind: str, dedupe: str) -> bool:
+        """Whether ``enqueue`` would give back a job that waits already; for callers on a hot path:
+        other than ``enqueue`` this never waits for the transaction of another one."""
+        return await self._store.waits(conn, kind, dedupe)
+
     async def get(self, tenant_id: str, job_id: str) -> JobRecord:
         """One job; NOT_FOUND."""
         async with self._db.tenant(tenant_id) as conn:

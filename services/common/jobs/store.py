@@ -59,6 +59,17 @@ class JobStore:
         assert row is not None
         return str(row["job_id"])
 
+    async def waits(self, conn: Connection, kind: str, dedupe: str) -> bool:
+        """Whether a job waits for its first attempt under this dedupe key. Locks nothing."""
+        row = await self._one(
+            conn,
+            "SELECT 1 AS waits FROM {jobs} WHERE tenant_id = current_setting('nianlun.tenant_id')"
+            " AND kind = %(kind)s AND dedupe = %(dedupe)s AND state = 'queued'",
+            kind=kind,
+            dedupe=dedupe,
+        )
+        return row is not None
+
     async def get(self, conn: Connection, job_id: str, *, lock: bool = False) -> JobRecord | None:
         """One job of the tenant. An id that is no UUID is unknown."""
         if _as_uuid(job_id) is None:

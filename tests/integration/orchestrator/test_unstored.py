@@ -407,3 +407,22 @@ async def test_an_old_run_is_purged_unless_a_job_is_going_to_save_it(pool: Pool)
             await conn.execute("UPDATE orchestrator.jobs SET state = 'failed'")
             assert await store.purge_payloads(conn, 32) == 0
             assert await store.purge_payloads(conn, 30) == 1
+
+
+async def _purge_jobs(pool: Pool) -> list[str]:
+    async with pool.tenant() as conn:
+        cursor = await conn.execute(
+            "SELECT state FROM orchestrator.jobs WHERE kind = 'purge_runs' ORDER BY create_time"
+        )
+        return [row["state"] for row in await cursor.fetchall()]
+
+
+async def test_every_end_sees_to_it_that_a_purge_will_come(pool: Pool) -> None:
+    with _endings(pool) as endings:
+        first, second, failed = [await _begun(pool) for _ in range(3)]
+        failed = replace(failed, ending=replace(failed.ending, state="failed"))
+        assert await endings.store(failed, within_s=60) == ""
+        assert await _purge_jobs(pool) == ["queued"]
+        for end in (first, second):
+            assert await endings.store(end, within_s=60) == ""
+        assert await _purge_jobs(pool) == ["queued"]
