@@ -12,13 +12,12 @@ from services.common.db import Connection
 from services.common.status import item_error
 
 if TYPE_CHECKING:
-    from services.common.db import Connection
     from services.common.jobs.attempt import JobRun
 
 Handler = Callable[["JobRun"], Awaitable[Mapping[str, str] | None]]
 """Does the work of one kind of job and returns its result (counts and ids). Must be idempotent."""
 
-Forget = Callable[["Connection", Mapping[str, str]], Awaitable[None]]
+Forget = Callable[[Connection, Mapping[str, str]], Awaitable[None]]
 """Removes what was kept for a job of this subject, when the job itself is removed."""
 OnFailed = Callable[[Connection, "JobRecord"], Awaitable[None]]
 """Writes down what it means that a job has ended as failed, in the transaction that ends it."""
