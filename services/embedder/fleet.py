@@ -44,7 +44,8 @@ class Fleet:
             engines.setdefault(_worker_name(model), []).append(EmbeddingEngine(model))
         for pair in self._pairs.values():
             engines.setdefault(_worker_name(pair), []).append(PairEngine(pair))
-        await asyncio.to_thread(self._warm_up, [e for group in engines.values() for e in group])
+        everything = [e for group in engines.values() for e in group]
+        sick = await asyncio.to_thread(self._warm_up, everything)
         workers = {
             name: DeviceWorker(
                 name,
@@ -52,6 +53,7 @@ class Fleet:
                 self._limits(name),
                 self._front.deliver,
                 self._observer,
+                sick=sick,
             )
             for name, group in engines.items()
         }
@@ -79,19 +81,34 @@ class Fleet:
                 model.close()
 
     async def ready(self) -> str | None:
-        """Why the fleet is not ready, or None."""
-        reasons = [worker.unready(self._settings.stall_s) for worker in self.workers]
-        return "; ".join(reason for reason in reasons if reason) or None
+        """Why the fleet is not ready, or None. The default model alone decides: whoever asks for
+        another is told about that one, and `ListModels` shows it.
+        """
+        default = self.catalogue.models[0]
+        return default.worker.unready(self._settings.stall_s, f"embed:{default.model.info.id}")
 
     def _load(self) -> None:
-        for model in self._settings.models:
-            self._models.append(registry.load_model(model, self._settings))
+        for at, model in enumerate(self._settings.models):
+            self._models.append(registry.load_model(model, self._settings, needed=at == 0))
         for reranker in self._settings.rerankers:
             if reranker.backend != "late-interaction":
                 self._pairs[reranker.id] = registry.load_pair_model(reranker)
 
-    def _warm_up(self, engines: Sequence[Engine]) -> None:
+    def _warm_up(self, engines: Sequence[Engine]) -> set[str]:
+        """Runs each engine once; those that begin sick. The default model must be well, and so
+        must what runs here: a provider that is away comes back without anybody's doing.
+        """
+        remote = {f"embed:{m.info.id}" for m in self._models[1:] if m.info.device == "remote"}
+        remote |= {f"rerank:{m.info.id}" for m in self._pairs.values() if m.info.device == "remote"}
+        # A reranker has not been asked yet and may take its time to say no; its thread asks it.
+        sick = {
+            engine.lane
+            for engine in engines
+            if engine.lane in remote and not self._answered(engine.lane)
+        }
         for engine in engines:
+            if engine.lane in remote:
+                continue
             try:
                 good = engine.probe()
             except MODEL_FAULTS as error:
@@ -103,7 +120,12 @@ class Fleet:
         if self._settings.warm_up:
             for model in self._models:
                 warm_up(model, self._limits(_worker_name(model)))
-        logs.get(__name__).info("models_ready", engines=[engine.lane for engine in engines])
+        logs.get(__name__).info("models_ready", engines=[e.lane for e in engines], sick=len(sick))
+        return sick
+
+    def _answered(self, lane: str) -> bool:
+        """Whether a provider has given a vector when its model was loaded."""
+        return any(m.info.dimensions > 0 for m in self._models if f"embed:{m.info.id}" == lane)
 
     def _limits(self, worker: str) -> Limits:
         settings = self._settings

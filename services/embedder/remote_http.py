@@ -21,6 +21,7 @@ _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _ABOUT_THE_TEXT = frozenset({400, 413, 422})
 _BACKOFF_S = 0.25
 _BACKOFF_MAX_S = 8.0
+_HURRIED_S = 5.0
 
 
 class Provider:
@@ -34,20 +35,26 @@ class Provider:
             headers["authorization"] = f"Bearer {settings.api_key.get_secret_value()}"
         self._retry_s = settings.retry_s
         self._closing = threading.Event()
-        self._client = httpx.Client(
-            base_url=settings.base_url.rstrip("/"), headers=headers, timeout=settings.timeout_s
-        )
+        self._timeout_s = settings.timeout_s
+        try:
+            self._client = httpx.Client(
+                base_url=settings.base_url.rstrip("/"), headers=headers, timeout=settings.timeout_s
+            )
+        except httpx.InvalidURL as error:
+            raise ModelUnavailable(f"remote.base_url is no address: {error}") from error
 
-    def post(self, path: str, payload: dict[str, Any]) -> Any:
+    def post(self, path: str, payload: dict[str, Any], *, hurried: bool = False) -> Any:
         """The decoded JSON answer.
 
         429, 5xx and lost connections are retried for `retry_s` seconds, waiting as Retry-After
-        says. Raises ModelRefused where the texts are at fault, ModelUnavailable otherwise.
+        says; `hurried`: not at all, and nothing is waited for longer than 5 seconds. Raises
+        ModelRefused where the texts are at fault, ModelUnavailable otherwise.
         """
-        give_up = time.monotonic() + self._retry_s
+        give_up = time.monotonic() + (0.0 if hurried else self._retry_s)
+        timeout_s = min(self._timeout_s, _HURRIED_S) if hurried else self._timeout_s
         attempt = 0
         while True:
-            response, cause = self._try(path, payload)
+            response, cause = self._try(path, payload, timeout_s)
             if response is not None and response.is_success:
                 return _json(response)
             wait = self._judge(response, cause, attempt)
@@ -60,10 +67,13 @@ class Provider:
         self._closing.set()
         self._client.close()
 
-    def _try(self, path: str, payload: dict[str, Any]) -> tuple[httpx.Response | None, str]:
+    def _try(
+        self, path: str, payload: dict[str, Any], timeout_s: float
+    ) -> tuple[httpx.Response | None, str]:
         try:
-            response = self._client.post(path, json=payload)
-        except httpx.TransportError as error:
+            response = self._client.post(path, json=payload, timeout=timeout_s)
+        except httpx.HTTPError as error:
+            # Not the connection alone: an answer may also be cut short or wrongly compressed.
             return None, type(error).__name__
         return response, f"status {response.status_code}"
 

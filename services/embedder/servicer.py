@@ -58,6 +58,9 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         """Vectors, item by item."""
         served = self._catalogue.model(validate.text("model", request.model, 256, 0))
         info = served.model.info
+        if not info.dimensions:
+            # A provider that has not answered since the start.
+            raise errors.model_unavailable(info.id)
         kinds = _kinds(request, served)
         dimensions = _dimensions(request, served)
         validate.count("texts", request.texts, MAX_TEXTS, 1)

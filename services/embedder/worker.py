@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.embedder.engine import Engine, Work
@@ -75,6 +75,7 @@ class DeviceWorker:
         deliver: Deliver,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
+        sick: Collection[str] = (),
     ) -> None:
         self.name = name
         self._engines = dict(engines)
@@ -87,7 +88,8 @@ class DeviceWorker:
         self._running: Batch[Work] | None = None
         self._began = 0.0
         self._deaths = 0
-        self._sick: set[str] = set()
+        # Those that start sick are looked at as soon as there is nothing else to do.
+        self._sick: set[str] = set(sick)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -137,13 +139,15 @@ class DeviceWorker:
             c = self._scheduler.counters
             return {name: getattr(c, name) for name in c.__slots__}
 
-    def unready(self, stall_s: float) -> str | None:
-        """Why the device cannot be trusted now, or None: sick engines, no thread, a stuck pass."""
+    def unready(self, stall_s: float, lane: str = "") -> str | None:
+        """Why the device cannot be trusted now, or None: sick engines, no thread, a stuck pass.
+        With `lane`, only that engine counts.
+        """
         if self._thread is None or not self._thread.is_alive():
             return f"the model thread of {self.name} is not running"
         if self._running is not None and self._clock() - self._began > stall_s:
             return f"a forward pass on {self.name} is stuck"
-        sick = sorted(self._sick)
+        sick = [name for name in sorted(self._sick) if lane in ("", name)]
         return f"the last forward pass failed: {', '.join(sick)}" if sick else None
 
     def engine_ready(self, lane: str) -> bool:

@@ -7,11 +7,14 @@ import hashlib
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from services.common import logs
 from services.embedder.model import (
+    MODEL_FAULTS,
     Calibration,
     Float32,
     InputType,
@@ -31,10 +34,11 @@ _PARALLEL = 4
 
 class OpenAiModel:
     """`EmbeddingModel` over HTTP. Token counts are estimates; the provider cuts by its own
-    rules.
+    rules. Its dimensions are 0 until a first answer has shown them.
     """
 
     def __init__(self, settings: ModelSettings, provider: Provider, info: ModelInfo) -> None:
+        self._shorter = settings.dimensions
         self._name = settings.path or settings.id
         self._limit = settings.remote.batch_limit
         self._encoding = settings.remote.encoding
@@ -67,14 +71,30 @@ class OpenAiModel:
         self._provider.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, part: Sequence[Prepared]) -> list[Vectors]:
+    def _ask(self, part: Sequence[Prepared], hurried: bool = False) -> list[Vectors]:
         payload = {
             "model": self._name,
             "input": [item.text for item in part],
             "encoding_format": self._encoding,
         }
-        rows = in_order(self._provider.post("/embeddings", payload), len(part))
-        return [Vectors(dense=_unit(decode(row.get("embedding")))) for row in rows]
+        answer = self._provider.post("/embeddings", payload, hurried=hurried)
+        rows = in_order(answer, len(part))
+        vectors = [Vectors(dense=_unit(decode(row.get("embedding")))) for row in rows]
+        if not self._info.dimensions:
+            self._learn(vectors[0])
+        return vectors
+
+    def meet(self, *, hurried: bool) -> None:
+        """Ask for one vector to learn the dimensions. Raises ModelUnavailable, ModelRefused."""
+        self._ask([Prepared("dimensions", (), 1)], hurried=hurried)
+        if not self._info.dimensions:
+            raise ModelUnavailable("the provider gave an empty vector")
+
+    def _learn(self, first: Vectors) -> None:
+        size = 0 if first.dense is None else len(first.dense)
+        shorter = sorted((d for d in self._shorter if d < size), reverse=True)
+        if size:
+            self._info = replace(self._info, dimensions=size, supported_dimensions=(size, *shorter))
 
 
 def estimated(text: str, max_tokens: int) -> Prepared:
@@ -118,8 +138,10 @@ def _unit(vector: Float32) -> Float32:
     return unit
 
 
-def load(settings: ModelSettings) -> OpenAiModel:
-    """Connect, and ask for one vector to learn the dimensions. Raises ModelUnavailable."""
+def load(settings: ModelSettings, *, needed: bool = True) -> OpenAiModel:
+    """Connect, and ask for one vector to learn the dimensions. Raises ModelUnavailable, unless
+    the service can do without the model: then the dimensions are learned once it answers.
+    """
     provider = Provider(settings.remote)
     info = ModelInfo(
         id=settings.id,
@@ -131,16 +153,14 @@ def load(settings: ModelSettings) -> OpenAiModel:
         device="remote",
         dtype="",
     )
-    probe = OpenAiModel(settings, provider, info)
-    found = probe.forward([Prepared("dimensions", (), 1)], frozenset({Kind.DENSE}))[0].dense
-    if found is None or not len(found):
-        raise ModelUnavailable("the provider gave an empty vector")
-    size = len(found)
-    shorter = sorted((d for d in settings.dimensions if d < size), reverse=True)
-    sized = ModelInfo(
-        **{**vars(info), "dimensions": size, "supported_dimensions": (size, *shorter)}
-    )
-    return OpenAiModel(settings, provider, sized)
+    model = OpenAiModel(settings, provider, info)
+    try:
+        model.meet(hurried=not needed)
+    except MODEL_FAULTS as error:
+        if needed:
+            raise
+        logs.get(__name__).warning("model_away", model=settings.id, why=str(error))
+    return model
 
 
 def _revision(settings: ModelSettings) -> str:

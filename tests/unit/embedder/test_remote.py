@@ -42,7 +42,7 @@ def embeddings(payload: dict[str, Any]) -> dict[str, Any]:
 
 def model(provider: Provider, **remote_settings: Any) -> openai.OpenAiModel:
     settings = RemoteSettings(
-        base_url=provider.url, api_key=SecretStr("k"), **{"retry_s": 5.0, **remote_settings}
+        api_key=SecretStr("k"), **{"base_url": provider.url, "retry_s": 5.0, **remote_settings}
     )
     return openai.load(ModelSettings(id="far", backend="openai", remote=settings))
 
@@ -70,6 +70,38 @@ def test_e7_batch_limit_order_and_retry_after(provider: Provider) -> None:
     assert len(found) == 35
     assert max(len(payload["input"]) for _, payload in provider.calls) == 10
     assert set(provider.authorizations) == {"Bearer k"}
+    far.close()
+
+
+def test_an_answer_that_cannot_be_decoded_is_an_outage(provider: Provider) -> None:
+    provider.answer = lambda _, payload: (200, {}, embeddings(payload))
+    far = model(provider, retry_s=0.0)
+    provider.answer = lambda _, payload: (200, {"content-encoding": "gzip"}, embeddings(payload))
+    with pytest.raises(ModelUnavailable, match="DecodingError"):
+        far.forward(far.prepare(["a"], InputType.DOCUMENT, 512), DENSE)
+    far.close()
+
+
+def test_an_address_that_is_none_is_named(provider: Provider) -> None:
+    with pytest.raises(ModelUnavailable, match="base_url"):
+        model(provider, base_url="http://far:port/v1")
+
+
+def test_a_model_that_is_not_needed_shows_its_dimensions_once_it_answers(
+    provider: Provider,
+) -> None:
+    settings = ModelSettings(
+        id="far",
+        backend="openai",
+        dimensions=(1, 4),
+        remote=RemoteSettings(base_url=provider.url, retry_s=60.0),
+    )
+    provider.answer = lambda _, __: (503, {"retry-after": "1"}, {})
+    far = openai.load(settings, needed=False)
+    assert (len(provider.calls), far.info.dimensions) == (1, 0)
+    provider.answer = lambda _, payload: (200, {}, embeddings(payload))
+    far.forward(far.prepare(["a"], InputType.DOCUMENT, 512), DENSE)
+    assert (far.info.dimensions, far.info.supported_dimensions) == (2, (2, 1))
     far.close()
 
 
