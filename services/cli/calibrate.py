@@ -12,7 +12,7 @@ from rich.table import Table
 
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from nianlun.values import new_request_id
-from services.cli.calls import KeyOption, TargetOption, finish, follow, session
+from services.cli.calls import KeyOption, TargetOption, finish, follow, lines_of, session
 
 
 def calibrate(
@@ -49,7 +49,7 @@ def calibrate(
 
 def _read(path: Path) -> list[pb.LabelledPair]:
     out: list[pb.LabelledPair] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Final
 
 import grpc
@@ -89,6 +90,13 @@ def _connection(target: str, key: str) -> Connection:
     if not given.key and set(given.targets.values()) <= set(stack.targets.values()):
         return replace(given, key=stack.key)
     return given
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a file of JSON lines. JSON may hold other characters that end a line
+    elsewhere, as U+2028, so only a line feed counts."""
+    lines = file.read_text(encoding="utf-8").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def follow(client: Client, job: common_pb2.Job, label: str, console: Console) -> common_pb2.Job:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
+import grpc
 import typer
 from rich.table import Table
 
@@ -36,6 +37,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+# Somebody else has replayed the job, or its time was over.
+_MEANWHILE: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
+
 ServiceOption = Annotated[Service, typer.Option("--service", help="Whose jobs.")]
 
 
@@ -48,6 +52,22 @@ def _of(client: Client, service: Service) -> tuple[Any, Any]:
 
 def _state(job: common_pb2.Job) -> str:
     return common_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+
+
+def _failed(stub: Any, messages: Any) -> list[str]:
+    """All dead letters, read to the last page before any of them changes its state."""
+    ids: list[str] = []
+    token = ""
+    while True:
+        page = stub.ListJobs(
+            messages.ListJobsRequest(
+                states=[common_pb2.JOB_STATE_FAILED], page_size=200, page_token=token
+            )
+        )
+        ids.extend(job.job_id for job in page.jobs)
+        token = page.next_page_token
+        if not token:
+            return ids
 
 
 @app.command("list")
@@ -88,13 +108,18 @@ def replay(
     """Queue a failed or cancelled job again."""
     with session(target, key) as client:
         stub, messages = _of(client, service)
-        ids = [job_id]
-        if job_id == "failed":
-            failed = messages.ListJobsRequest(states=[common_pb2.JOB_STATE_FAILED], page_size=200)
-            ids = [job.job_id for job in stub.ListJobs(failed).jobs]
+        everything = job_id == "failed"
+        ids = _failed(stub, messages) if everything else [job_id]
         for one in ids:
-            stub.ReplayJob(messages.ReplayJobRequest(job_id=one, request_id=new_request_id()))
-            typer.echo(f"queued {one} again")
+            asked = messages.ReplayJobRequest(job_id=one, request_id=new_request_id())
+            try:
+                stub.ReplayJob(asked)
+            except grpc.RpcError as error:
+                if not everything or error.code() not in _MEANWHILE:
+                    raise
+                typer.echo(f"{one} is not failed any more")
+            else:
+                typer.echo(f"queued {one} again")
         if not ids:
             typer.echo("there are no failed jobs")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from nianlun import Client
 from nianlun.memory.v1 import memory_pb2 as pb
-from services.cli.calls import KeyOption, TargetOption, print_table, session, whole
+from services.cli.calls import KeyOption, TargetOption, lines_of, print_table, session, whole
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered of a user.")
 
@@ -181,7 +181,7 @@ def import_(
     key: KeyOption = "",
 ) -> None:
     """Read an export for a user; what is there already stays as it is."""
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = lines_of(file)
     with session(target, key) as client:
         reply = client.import_user(user_id, lines)
     stored = ", ".join(f"{kind} {count}" for kind, count in sorted(reply.stored.items()))

@@ -160,6 +160,11 @@ def timestamp(field: str, value: Timestamp | None) -> datetime | None:
     """An aware UTC instant, or None where the message is unset (pass None) or zero."""
     if value is None or (value.seconds == 0 and value.nanos == 0):
         return None
+    return instant(field, value)
+
+
+def instant(field: str, value: Timestamp) -> datetime:
+    """An aware UTC instant of a message that is known to be set; zero is the year 1970."""
     try:
         return value.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
@@ -196,8 +201,7 @@ def _value(field: str, value: common_pb2.Value) -> Json:
     if kind == "bool_value":
         return value.bool_value
     if kind == "timestamp_value":
-        instant = timestamp(field, value.timestamp_value) or datetime(1970, 1, 1, tzinfo=UTC)
-        return {"$timestamp": instant.isoformat()}
+        return {"$timestamp": instant(field, value.timestamp_value).isoformat()}
     if kind == "string_list":
         count(field, value.string_list.values, _MAX_LIST)
         return [text(field, item, _MAX_VALUE_CHARS, 0) for item in value.string_list.values]

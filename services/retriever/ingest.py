@@ -23,6 +23,7 @@ from services.retriever.domain import (
 from services.retriever.embedding import Embedder
 from services.retriever.merging import MERGE_AT
 from services.retriever.promotion import queue_build
+from services.retriever.reading import reader
 from services.retriever.reading.blocks import ReadError
 from services.retriever.store import collections, documents, items, lexical
 from services.retriever.store.sqltools import Row
@@ -281,6 +282,9 @@ def _same(upload: Upload, old: Row | None) -> bool:
     if bytes(old["content_hash"]) != upload.content_hash or old["given_title"] != upload.title:
         return False
     if upload.format and upload.format != old["format"]:
+        return False
+    names = [reader.format_of_name(uri) for uri in (upload.uri, old["uri"])]
+    if not upload.format and names[0] != names[1]:
         return False
     # Without a title of its own it comes from the uri's file name, perhaps.
     return bool(upload.title) or upload.uri == old["uri"]

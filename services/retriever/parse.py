@@ -182,9 +182,7 @@ def _typed(value: common_pb2.Value, field: str) -> tuple[str, object]:
     if kind == "bool_value":
         return "bool", value.bool_value
     if kind == "timestamp_value":
-        instant = validate.timestamp(field, value.timestamp_value)
-        if instant is not None:
-            return "time", instant
+        return "time", validate.instant(field, value.timestamp_value)
     raise errors.invalid_argument(field, "must be a text, number, truth value or timestamp")
 
 

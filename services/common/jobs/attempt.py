@@ -127,6 +127,7 @@ class Attempts:
         self._settings = settings
         self._service_key = service_key
         self._metrics = metrics
+        self._unwritten: set[str] = set()
         self._log = logs.get(__name__)
 
     async def run(self, tenant_id: str, job_id: str) -> datetime | None:
@@ -137,14 +138,26 @@ class Attempts:
         """
         lease = str(uuid.uuid4())
         resuming = [kind for kind, known in self._handlers.items() if known.resumes]
+        # This process could not write down how an attempt ended; that is no worker's death.
+        lost = job_id not in self._unwritten
         async with self._db.tenant(tenant_id) as conn:
-            job = await self._store.claim(conn, job_id, lease, resuming)
+            job = await self._store.claim(conn, job_id, lease, resuming, lost=lost)
+        self._unwritten.discard(job_id)
         if job is None:
             return None
+        try:
+            return await self._attempt(job, lease)
+        except errors.DomainError:
+            self._unwritten.add(job_id)
+            raise
+
+    async def _attempt(self, job: JobRecord, lease: str) -> datetime | None:
+        tenant_id, job_id = job.tenant_id, job.job_id
         started = time.perf_counter()
         outcome: Outcome | None = None
         label = "lost"
         try:
+            self._stop_killer(job)
             result = await self._handle(job, lease)
             async with self._db.tenant(tenant_id) as conn:
                 done = await self._store.succeed(conn, job_id, lease, result)
@@ -169,6 +182,11 @@ class Attempts:
             label = "failed" if due is None else "retried"
         self._tell(job, label, time.perf_counter() - started)
         return due
+
+    def _stop_killer(self, job: JobRecord) -> None:
+        """Ends a job whose workers have died of it as often as it may fail."""
+        if job.failures >= self._settings.max_failures:
+            raise Quarantine("INTERNAL", "The worker died in every attempt.")
 
     async def _handle(self, job: JobRecord, lease: str) -> Mapping[str, str]:
         registered = self._handlers.get(job.kind)

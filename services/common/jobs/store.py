@@ -111,11 +111,18 @@ class JobStore:
         return [JobRecord.from_row(row) for row in await cursor.fetchall()]
 
     async def claim(
-        self, conn: Connection, job_id: str, lease: str, resuming: Sequence[str] = ()
+        self,
+        conn: Connection,
+        job_id: str,
+        lease: str,
+        resuming: Sequence[str] = (),
+        *,
+        lost: bool = True,
     ) -> JobRecord | None:
         """Start an attempt under ``lease``. None where nothing is to be done: unknown, ended, or
         cancelled meanwhile. An attempt that still runs elsewhere loses its lease. Jobs of the kinds
-        ``resuming`` keep what earlier attempts have noted: failed items and the result so far."""
+        ``resuming`` keep what earlier attempts have noted: failed items and the result so far.
+        ``lost``: an attempt that never ended counts as a failure, its worker has died of it."""
         row = await self._one(
             conn,
             "UPDATE {jobs} SET"
@@ -124,6 +131,7 @@ class JobStore:
             " attempts = attempts + CASE WHEN cancel_requested THEN 0 ELSE 1 END,"
             " item_errors = CASE WHEN kind = ANY(%(resuming)s) THEN item_errors ELSE '[]' END,"
             " result = CASE WHEN kind = ANY(%(resuming)s) THEN result ELSE '{{}}' END,"
+            " failures = failures + (state = 'running' AND %(lost)s)::int,"
             " lease = %(lease)s, next_attempt_time = NULL,"
             " update_time = clock_timestamp()"
             f" WHERE {_MINE} AND state IN ('queued', 'running', 'retrying')"
@@ -131,6 +139,7 @@ class JobStore:
             job_id=job_id,
             lease=lease,
             resuming=list(resuming),
+            lost=lost,
         )
         if row is None or row["state"] == "cancelled":
             return None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Final
 from urllib.parse import urlsplit
+
+MAX_TEXT_CHARS: Final = 8_000_000
 
 
 class Kind(IntEnum):
@@ -50,6 +53,13 @@ class ReadError(Exception):
         super().__init__(message)
         self.cause = cause
         self.message = message
+
+
+def checked(text: str, before: int = 0) -> str:
+    """`text`, unless the document holds too much with it. `before`: characters read already."""
+    if before + len(text) > MAX_TEXT_CHARS:
+        raise ReadError(Unreadable.TOO_LARGE, f"more than {MAX_TEXT_CHARS:,} characters")
+    return text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from services.retriever.reading import text as plain
-from services.retriever.reading.blocks import Block, Kind, ReadError, Unreadable
+from services.retriever.reading.blocks import Block, Kind, ReadError, Unreadable, checked
 from services.retriever.reading.sanitize import sanitize
 
 _MAX_PAGES: Final = 5_000
@@ -69,7 +69,12 @@ def _pages(data: bytes) -> tuple[str, list[list[str]]]:
             raise ReadError(Unreadable.ENCRYPTED, "the PDF is encrypted")
         if len(reader.pages) > _MAX_PAGES:
             raise ReadError(Unreadable.TOO_LARGE, f"more than {_MAX_PAGES:,} pages")
-        pages = [sanitize(page.extract_text() or "")[0].split("\n") for page in reader.pages]
+        pages: list[list[str]] = []
+        size = 0
+        for page in reader.pages:
+            content = checked(sanitize(page.extract_text() or "")[0], size)
+            size += len(content)
+            pages.append(content.split("\n"))
         title = str((reader.metadata.title if reader.metadata else None) or "").strip()
     except DependencyError as error:
         raise ReadError(

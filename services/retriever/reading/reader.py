@@ -15,12 +15,12 @@ from services.retriever.reading.blocks import (
     ReadError,
     Source,
     Unreadable,
+    checked,
     uri_path,
 )
 from services.retriever.reading.encoding import decode
 from services.retriever.reading.sanitize import sanitize
 
-MAX_TEXT_CHARS: Final = 8_000_000
 _SUFFIXES: Final = {
     ".md": Format.MARKDOWN,
     ".markdown": Format.MARKDOWN,
@@ -54,6 +54,11 @@ def _suffix(uri: str) -> str:
     return PurePosixPath(uri_path(uri)).suffix.lower()
 
 
+def format_of_name(uri: str) -> Format | None:
+    """What a file of this name is read as where nothing else says it; None: its content decides."""
+    return _SUFFIXES.get(_suffix(uri))
+
+
 def read(source: Source) -> Parsed:
     """Title, text and blocks of a document. Blocking. Raises ReadError when it cannot be read."""
     if source.data is not None:
@@ -63,7 +68,7 @@ def read(source: Source) -> Parsed:
         if form is Format.PDF:
             return _finish(Format.PDF, *pdf.read(source.data))
         if form is Format.OTHER:
-            content, changes = sanitize(other.to_markdown(source.data, source.uri))
+            content, changes = sanitize(checked(other.to_markdown(source.data, source.uri)))
             title, blocks = markdown.read(content)
             return _finish(Format.OTHER, content, title, blocks, changes)
         raw, _ = decode(source.data)
@@ -72,9 +77,7 @@ def read(source: Source) -> Parsed:
         form = source.format
         if form in (Format.PDF, Format.OTHER):
             raise ReadError(Unreadable.BROKEN, "this format is sent as data, not as text")
-    if len(raw) > MAX_TEXT_CHARS:
-        raise ReadError(Unreadable.TOO_LARGE, f"more than {MAX_TEXT_CHARS:,} characters")
-    content, changes = sanitize(raw)
+    content, changes = sanitize(checked(raw))
     if not content.strip():
         raise ReadError(Unreadable.EMPTY, "nothing is left of the text")
     form = form or _format_of_text(content, source.uri)

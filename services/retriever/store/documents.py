@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from psycopg.types.json import Jsonb
 
@@ -14,6 +15,7 @@ from services.retriever.domain import Document, Metadata, ReadDocument, Scope, U
 from services.retriever.store import filters
 from services.retriever.store.sqltools import TENANT, Row, many, one, rows, run
 
+_MAX_START: Final = 2**31 - 2
 _COLUMNS = f"""d.collection_id, d.document_id, d.title, d.format, d.uri, d.metadata, d.state,
     d.error_reason, d.error_message, d.content_hash, d.text_chars, d.chunk_count, d.revision,
     d.changes, d.create_time, d.update_time,
@@ -66,7 +68,8 @@ async def text(conn: Connection, collection_id: str, document_id: str, start: in
         conn,
         f"""SELECT substr(text, %s, %s) AS part FROM retriever.documents
             WHERE tenant_id = {TENANT} AND collection_id = %s AND document_id = %s""",
-        (start + 1, n, collection_id, document_id),
+        # Positions of substr are of 32 bits, and no text is that long.
+        (min(start, _MAX_START) + 1, n, collection_id, document_id),
     )
     return str(row["part"]) if row else ""
 
@@ -208,14 +211,19 @@ async def index_metadata(
             (collection_id, document_id, key, position, *_typed(value))
             for document_id, values in metadata.items()
             for key, stored in values.items()
-            for position, value in enumerate(stored if isinstance(stored, list) else [stored])
+            # An empty list is there as well, though it equals nothing.
+            for position, value in enumerate(
+                (stored or [None]) if isinstance(stored, list) else [stored]
+            )
         ],
     )
 
 
 def _typed(
-    value: Json,
+    value: Json | None,
 ) -> tuple[str | None, Decimal | None, bool | None, datetime | None]:
+    if value is None:
+        return None, None, None, None
     if isinstance(value, bool):
         return None, None, value, None
     if isinstance(value, int | float):

@@ -35,6 +35,7 @@ from services.common.jobs import (
     Retry,
     attempt,
 )
+from services.common.jobs.attempt import Attempts
 from services.common.jobs.rpc import JobRpcs
 from services.common.settings import JobSettings
 from tests.integration.common.conftest import CHASSIS_TABLES, settings_of, until
@@ -522,6 +523,49 @@ async def test_a_zombie_writes_nothing_after_its_lease_is_gone(jobs_db: Database
             await until(lambda: lost != [])
     assert (job.state, job.attempts, dict(job.result)) == ("succeeded", 2, {"by": "2"})
     assert lost == [1]
+
+
+async def test_w07_a_job_that_its_workers_die_of_ends(jobs_db: Database):
+    jobs, died = _jobs(jobs_db), []
+
+    async def handler(run: JobRun):
+        died.append(run.attempt)
+        with jobs_db.test_database.connect() as owner:
+            owner.execute("UPDATE memory_queue.procrastinate_workers SET last_heartbeat = 'epoch'")
+            owner.execute("SELECT memory.requeue_stalled('1 second')")
+        await asyncio.sleep(30)
+
+    jobs.register("k", handler, timeout_s=60)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs, concurrency=8):
+        job = await _ended(jobs, job_id, 60)
+    assert (job.state, job.error_reason) == ("failed", "INTERNAL")
+    assert died == [1, 2, 3]
+    assert "died" in (job.error_message or "")
+
+
+async def test_an_outage_in_which_an_end_cannot_be_written_is_no_death(
+    jobs_db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    jobs, attempts = _jobs(jobs_db), []
+    after_failure = Attempts._after_failure
+
+    async def handler(run: JobRun):
+        attempts.append(run.attempt)
+        if len(attempts) < 6:
+            raise Retry
+
+    async def away(self: Attempts, *arguments):
+        if len(attempts) < 5:
+            raise errors.dependency_unavailable("database")
+        return await after_failure(self, *arguments)
+
+    monkeypatch.setattr(Attempts, "_after_failure", away)
+    jobs.register("k", handler)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs):
+        job = await _ended(jobs, job_id, 30)
+    assert (job.state, job.failures, job.attempts) == ("succeeded", 0, 6)
 
 
 _WORKER = """

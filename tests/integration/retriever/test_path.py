@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
@@ -191,6 +192,9 @@ async def test_filters_are_typed(shelf: Shelf) -> None:
             of("a", year=value(int_value=2023), tags=value(string_list=tags)),
             of("b", year=value(double_value=2024.5), public=value(bool_value=True)),
             of("c", lang=value(string_value="zh")),
+            of("d", drafts=value(string_list=common_pb2.StringList())),
+            of("e", seen=value(timestamp_value=Timestamp())),
+            of("f", seen=value(timestamp_value=Timestamp(seconds=1))),
         ]
     )
 
@@ -209,11 +213,50 @@ async def test_filters_are_typed(shelf: Shelf) -> None:
     assert await ids(where(key="lang", op=pb.FILTER_OP_NE, values=[value(string_value="zh")])) == {
         "a",
         "b",
+        "d",
+        "e",
+        "f",
     }
     assert await ids(where(key="public", op=pb.FILTER_OP_EXISTS)) == {"b"}
-    assert await ids(where(key="public", op=pb.FILTER_OP_NOT_EXISTS)) == {"a", "c"}
+    assert await ids(where(key="public", op=pb.FILTER_OP_NOT_EXISTS)) == {"a", "c", "d", "e", "f"}
+    assert await ids(where(key="drafts", op=pb.FILTER_OP_EXISTS)) == {"d"}
+    draft = where(key="drafts", op=pb.FILTER_OP_EQ, values=[value(string_value="None")])
+    assert await ids(draft) == set()
+    begin = [value(timestamp_value=Timestamp())]
+    assert await ids(where(key="seen", op=pb.FILTER_OP_EQ, values=begin)) == {"e"}
+    assert await ids(where(key="seen", op=pb.FILTER_OP_GT, values=begin)) == {"f"}
     both = [value(string_value="zh"), value(string_value="en")]
     assert await ids(where(key="lang", op=pb.FILTER_OP_IN, values=both)) == {"c"}
+
+
+async def test_a_name_that_says_another_format_is_another_document(shelf: Shelf) -> None:
+    await shelf.create()
+    text = "# Limits\n\nThe limit is 5 MB."
+
+    def named(uri: str) -> list[pb.DocumentInput]:
+        return [pb.DocumentInput(document_id="a", title="Limits", text=text, uri=uri)]
+
+    first = await shelf.put(named("limits.txt"))
+    assert first.result["created"] == "1"
+    assert (await shelf.put(named("other.txt"))).result["replaced"] == "1"
+    assert (await shelf.put(named("limits.md"))).result["chunks"] == "1"
+    read = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a")
+    )
+    assert read.document.content_type == pb.CONTENT_TYPE_MARKDOWN
+    assert (await shelf.put(named("limits.md"))).result["unchanged"] == "1"
+
+
+@pytest.mark.parametrize("offset", [30, 2**31 - 2, 2**31 - 1])
+async def test_behind_the_end_of_a_text_is_nothing(shelf: Shelf, offset: int) -> None:
+    await shelf.create()
+    await shelf.put({"a": "The limit is 5 MB."})
+    read = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(
+            collection_id="docs", document_id="a", include_text=True, text_offset=offset
+        )
+    )
+    assert (read.text, read.text_truncated) == ("", False)
 
 
 async def test_i06_delete_with_another_tenants_id(

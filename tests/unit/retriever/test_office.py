@@ -16,7 +16,7 @@ import pptx
 import pytest
 from markitdown.converters import DocxConverter
 
-from services.retriever.reading import reader
+from services.retriever.reading import blocks, reader
 from services.retriever.reading.blocks import Format, ReadError, Source, Unreadable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,6 +105,29 @@ def test_without_the_extra_the_error_names_it(
     assert any(
         need.startswith("markitdown") for need in project["optional-dependencies"][command[1]]
     )
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.BytesIO(_word())
+    with zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/extra.xml", bytes(129 * 1024 * 1024))
+    assert len(out.getvalue()) < 1024 * 1024
+    monkeypatch.setattr(DocxConverter, "convert", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(ReadError) as caught:
+        reader.read(Source(data=out.getvalue(), uri="a.docx"))
+    assert caught.value.cause is Unreadable.TOO_LARGE
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_office_files_have_the_bound_of_every_text(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "MAX_TEXT_CHARS", 10)
+    with pytest.raises(ReadError) as caught:
+        reader.read(Source(data=MAKERS[kind](), uri=f"a.{kind}"))
+    assert caught.value.cause is Unreadable.TOO_LARGE
 
 
 def test_a_broken_office_file_is_no_missing_converter() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.retriever.chunking import chunk
+from services.retriever.reading import blocks as limits
 from services.retriever.reading import markdown, reader, tables
 from services.retriever.reading.blocks import Format, Kind, ReadError, Source, Unreadable
 from services.retriever.reading.encoding import decode
@@ -97,6 +98,15 @@ def test_pdf_text_with_its_page() -> None:
     assert parsed.format is Format.PDF
     assert "CKKS" in parsed.text
     assert {b.page for b in parsed.blocks} == {1}
+
+
+def test_pdf_has_the_bound_of_every_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pdf_of(["Bumblebee computes", "with CKKS quickly."])
+    size = len(reader.read(Source(data=data)).text)
+    monkeypatch.setattr(limits, "MAX_TEXT_CHARS", size - 10)
+    with pytest.raises(ReadError) as caught:
+        reader.read(Source(data=data))
+    assert caught.value.cause is Unreadable.TOO_LARGE
 
 
 def test_markdown_blocks_point_into_the_source() -> None:
