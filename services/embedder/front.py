@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from services.common import errors
 from services.embedder.cache import Key, VectorCache, key
@@ -30,6 +31,7 @@ from services.embedder.worker import DeviceWorker, Failure, Finished
 # Below this many characters tokenising costs less than a change of threads.
 _INLINE_CHARS = 4_096
 _CHARS_PER_TOKEN = 8
+R = TypeVar("R")
 PRIORITY = {InputType.QUERY: Priority.QUERY, InputType.DOCUMENT: Priority.DOCUMENT}
 
 
@@ -49,6 +51,7 @@ class Asked:
 
     `deadline` is in seconds on the front's clock, None for no limit. `priority` unset means the one
     of the input type. `partial`: when the deadline passes, return what there is instead of raising.
+    `room`: tokens that the texts may have together, None for no limit.
     """
 
     texts: Sequence[str]
@@ -59,6 +62,7 @@ class Asked:
     deadline: float | None = None
     priority: Priority | None = None
     partial: bool = False
+    room: int | None = None
 
     @property
     def urgency(self) -> Priority:
@@ -136,7 +140,8 @@ class Front:
     async def embed(self, model: EmbeddingModel, worker: DeviceWorker, asked: Asked) -> Ticket:
         """Vectors of every text. The ticket's slots are filled when this returns.
 
-        Raises OVERLOADED or DEADLINE_EXCEEDED for the call as such.
+        Raises OVERLOADED or DEADLINE_EXCEEDED for the call as such, and INVALID_ARGUMENT, before
+        any work, for more tokens than there is room for.
         """
         ticket = Ticket(len(asked.texts))
         keys: dict[int, Key] = {}
@@ -147,11 +152,18 @@ class Front:
         try:
             if keys:
                 prepared = await self._prepare(model, asked, list(keys))
+                check_room(asked.room, sum(one.tokens for one in prepared))
                 self._launch(model, worker, asked, ticket, keys, prepared)
             await self._wait(ticket, asked.deadline, asked.partial)
         finally:
             self._leave(ticket, worker)
+        # What came from the cache or from another call counts as well, and has cost nothing.
+        check_room(asked.room, sum(slot.tokens for slot in ticket.slots if slot is not None))
         return ticket
+
+    async def aside(self, work: Callable[[], R]) -> R:
+        """The result of blocking work, which is done in the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def pairs(
         self,
@@ -313,6 +325,14 @@ class Front:
                 if flight.key is not None:
                     self._by_key.pop(flight.key, None)
         ticket.items = set()
+
+
+def check_room(room: int | None, tokens: int) -> None:
+    """Raises INVALID_ARGUMENT when the texts of a call have more tokens than there is room for."""
+    if room is not None and tokens > room:
+        raise errors.invalid_argument(
+            "texts", f"must have at most {room} tokens together in these kinds; they have {tokens}"
+        )
 
 
 def _too_long(asked: Asked) -> Failure:

@@ -27,6 +27,8 @@ MAX_QUERY_CHARS = 32_768
 MAX_DOCUMENT_CHARS = 200_000
 _MAX_RESPONSE_BYTES = 15 * 1024 * 1024
 _MIN_TOKENS = 8
+# A weight of four bytes and an index of at most five.
+_SPARSE_BYTES = 9
 
 # The server gives and takes what the generated stubs declare.
 _Context = grpc.aio.ServicerContext[object, object]
@@ -64,7 +66,7 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         kinds = _kinds(request, served)
         dimensions = _dimensions(request, served)
         validate.count("texts", request.texts, MAX_TEXTS, 1)
-        _check_size(request, kinds, dimensions)
+        room = _room(request, kinds, dimensions, served)
         began = time.monotonic()
         texts, changes, empty = _clean(request.texts)
         ticket = await self._front.embed(
@@ -77,6 +79,7 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
                 max_tokens=_max_tokens(request, info.max_tokens),
                 truncate=_truncate(request),
                 deadline=_deadline(),
+                room=room,
             ),
         )
         response = embedder_pb2.EmbedResponse(
@@ -86,14 +89,22 @@ class EmbedderServicer(embedder_pb2_grpc.EmbedderServiceServicer):
         if results and all(_unavailable(done) for done in results):
             raise errors.model_unavailable(info.id)
         found = iter(results)
-        for at, is_empty in enumerate(empty):
-            done = Done(Failure("EMPTY_TEXT")) if is_empty else next(found)
-            item = convert.embed_item(
-                done, kinds, dimensions, request.multi_vector_encoding, served.codec
-            )
-            item.sanitized.extend(changes[at])
-            response.items.append(item)
-            response.token_count += item.token_count
+        every = [Done(Failure("EMPTY_TEXT")) if is_empty else next(found) for is_empty in empty]
+
+        def fill() -> None:
+            for at, done in enumerate(every):
+                item = convert.embed_item(
+                    done, kinds, dimensions, request.multi_vector_encoding, served.codec
+                )
+                item.sanitized.extend(changes[at])
+                response.items.append(item)
+                response.token_count += item.token_count
+
+        # Token vectors are much to convert and compress; the others cost less than the hand-over.
+        if Kind.MULTI_VECTOR in kinds:
+            await self._front.aside(fill)
+        else:
+            fill()
         self._timings(response, began, ticket.forward_s)
         return response
 
@@ -245,15 +256,31 @@ def _dimensions(request: embedder_pb2.EmbedRequest, served: ServedModel) -> int:
     return request.dimensions
 
 
-def _check_size(
-    request: embedder_pb2.EmbedRequest, kinds: frozenset[Kind], dimensions: int
-) -> None:
-    """Refuse a call whose answer could not be sent: a clean error beats a broken stream."""
-    if Kind.DENSE in kinds and len(request.texts) * dimensions * 4 > _MAX_RESPONSE_BYTES:
-        limit = _MAX_RESPONSE_BYTES // (dimensions * 4)
+def _room(
+    request: embedder_pb2.EmbedRequest,
+    kinds: frozenset[Kind],
+    dimensions: int,
+    served: ServedModel,
+) -> int | None:
+    """How many tokens the texts may have together so that the answer can be sent; None: any
+    number. Refuses a call that is too large whatever its texts hold: a clean error beats a broken
+    stream.
+    """
+    info = served.model.info
+    a_text = dimensions * 4 if Kind.DENSE in kinds else 0
+    a_token = _SPARSE_BYTES if Kind.SPARSE in kinds else 0
+    if Kind.MULTI_VECTOR in kinds:
+        if request.multi_vector_encoding == embedder_pb2.MULTI_VECTOR_ENCODING_COMPRESSED:
+            a_text += info.multi_vector_max_vectors * (info.multi_vector_dimensions + 4)
+        else:
+            a_token += 2 * info.dimensions
+    if len(request.texts) * a_text > _MAX_RESPONSE_BYTES:
+        limit = _MAX_RESPONSE_BYTES // a_text
         raise errors.invalid_argument(
             "texts", f"must have at most {limit} items at {dimensions} dimensions"
         )
+    left = _MAX_RESPONSE_BYTES - len(request.texts) * a_text
+    return left // a_token if a_token else None
 
 
 def _input_type(request: embedder_pb2.EmbedRequest) -> InputType:

@@ -77,11 +77,16 @@ class LateInteractionReranker:
             if done is None:
                 continue
             if isinstance(done.outcome, Vectors) and done.outcome.token_vectors is not None:
-                found[at] = self._project(done.outcome.token_vectors)
+                found[at] = done.outcome.token_vectors
             elif isinstance(done.outcome, Failure) and done.outcome.reason != "DEADLINE_EXCEEDED":
                 failures[at] = done.outcome
-        rows = self._project(slot.outcome.token_vectors)
-        scores = max_sim(rows, list(found.values())).tolist()
+        query_rows = slot.outcome.token_vectors
+
+        def judge() -> list[float]:
+            rows = [self._project(one) for one in found.values()]
+            return [float(score) for score in max_sim(self._project(query_rows), rows)]
+
+        scores = await self._front.aside(judge)
         return Scored(
             dict(zip(found, scores, strict=True)),
             failures,

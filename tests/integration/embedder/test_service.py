@@ -128,6 +128,17 @@ async def test_token_vectors_beside_the_dense_one(embedder: Caller) -> None:
         assert len(item.dense.values) == 384
 
 
+async def test_token_vectors_of_many_long_texts_are_refused_or_sent(embedder: Caller) -> None:
+    texts = [f"{n} " + "word " * 600 for n in range(100)]
+    kinds = [pb.VECTOR_KIND_MULTI_VECTOR]
+    code, named, message = await violation(embedder.Embed(request(*texts, kinds=kinds)))
+    assert (code, named) == (grpc.StatusCode.INVALID_ARGUMENT, "texts")
+    assert "20480 tokens" in message
+    short = [f"{n} word" for n in range(1_000)]
+    response = await embedder.Embed(request(*short, kinds=kinds))
+    assert all(item.multi_vector.count for item in response.items)
+
+
 async def test_compressed_token_vectors(embedder: Caller) -> None:
     response = await embedder.Embed(
         request(

@@ -56,6 +56,33 @@ async def test_shorter_vectors_are_the_heads_of_the_whole_ones(servicer: Embedde
         await embed(servicer, texts=["one"], dimensions=5)
 
 
+_TOKENS = [embedder_pb2.VECTOR_KIND_MULTI_VECTOR]
+_BOTH = [*_TOKENS, embedder_pb2.VECTOR_KIND_DENSE]
+
+
+@pytest.mark.parametrize(("kinds", "room"), [(_TOKENS, 64), (_BOTH, 60)])
+async def test_an_answer_that_could_not_be_sent_is_refused_before_the_work(
+    servicer: EmbedderServicer,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: list[embedder_pb2.VectorKind.ValueType],
+    room: int,
+) -> None:
+    # A token takes 2 bytes a dimension, a dense vector 4: two texts of 8 dimensions take 64.
+    monkeypatch.setattr("services.embedder.servicer._MAX_RESPONSE_BYTES", 64 * 2 * DIMENSIONS)
+    with pytest.raises(DomainError, match="texts") as caught:
+        await embed(servicer, texts=["a" * room, "b"], kinds=kinds)
+    assert f"at most {room} tokens together" in str(caught.value.violations)
+    assert bench.model.batches == []
+    most = await embed(servicer, texts=["a" * (room - 1), "b"], kinds=kinds)
+    assert [item.multi_vector.count for item in most.items] == [room - 1, 1]
+    assert sum(len(item.multi_vector.values) for item in most.items) == room * 2 * DIMENSIONS
+    worked = len(bench.model.batches)
+    with pytest.raises(DomainError, match="texts"):
+        await embed(servicer, texts=["a" * (room - 1), "b"] * 2, kinds=kinds)
+    assert len(bench.model.batches) == worked, "all of it came from the cache"
+
+
 async def test_each_call_leaves_a_queue_and_a_forward_span(
     servicer: EmbedderServicer, spans: InMemorySpanExporter
 ) -> None:
