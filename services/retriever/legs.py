@@ -109,7 +109,7 @@ class Runner:
                 legs[Leg.LEXICAL] = asked.ram
             elif snap is not None:
                 others = list(semantic.scores) if semantic is not None else []
-                depth = widen * spec.depth(Leg.LEXICAL)
+                depth = _width(spec, Leg.LEXICAL, widen)
                 with watch.measure("lexical"):
                     legs[Leg.LEXICAL] = await self._off_loop(
                         snap.entries > _BUSY_ENTRIES, _lexical, snap, asked, among, depth, others
@@ -120,7 +120,7 @@ class Runner:
                 legs = await _with_extra(conn, asked, legs, watch)
                 candidates, vectors = await _candidates(conn, spec, asked, legs, watch)
             crowded = _crowded(legs, candidates, spec, widen)
-            if not crowded or widen * spec.recipe.leg_k >= _WIDEST:
+            if not crowded or _width(spec, Leg.LEXICAL, widen) >= _WIDEST:
                 break
             widen *= 8
         if asked.needles and spec.weight(Leg.PHRASE) > 0.0:
@@ -190,6 +190,12 @@ async def _candidates(
     return found, vectors
 
 
+def _width(spec: SearchSpec, leg: Leg, widen: int) -> int:
+    """How many candidates a leg is asked for, widened: at most `_WIDEST`, whatever its depth."""
+    depth = spec.depth(leg)
+    return max(depth, min(widen * depth, _WIDEST))
+
+
 def _crowded(
     legs: Mapping[Leg, Found],
     candidates: Mapping[int, Candidate],
@@ -198,7 +204,7 @@ def _crowded(
 ) -> bool:
     """True when a leg delivered all it could and most of that was one passage repeated."""
     for leg, found in legs.items():
-        width = spec.depth(leg) * (1 if leg is Leg.DENSE else widen)
+        width = _width(spec, leg, 1 if leg is Leg.DENSE else widen)
         if len(found.scores) < width or found.method == "ram":
             continue
         passages = {candidates[i].passage_hash for i in found.scores if i in candidates}

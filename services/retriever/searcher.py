@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from services.common import context, deadlines, errors
 from services.common.db import Database
@@ -38,6 +38,10 @@ from services.search.calibration import Calibration
 MAX_TERMS: Final = 4_000
 _RAM_DOCUMENTS: Final = 1
 _LONG_QUERY: Final = 2_000
+# Fusing and judging more candidates than these would hold up every other call.
+_MANY: Final = 1_000
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,8 @@ class Searcher:
             notes: list[Note] = []
             questions = await self._embed(spec, found, notes, watch)
             # A pasted log is long: tokenising it takes as long as a search.
-            read = functools.partial(_read, spec.query)
-            if len(spec.query) > _LONG_QUERY:
-                loop = asyncio.get_running_loop()
-                terms, needles = await loop.run_in_executor(self._executor, read)
-            else:
-                terms, needles = read()
+            long = len(spec.query) > _LONG_QUERY
+            terms, needles = await self._off_loop(long, _read, spec.query)
             asked = [
                 await self._ask(spec, s, found[s.collection_id], questions, terms, needles)
                 for s in spec.scopes
@@ -123,6 +123,15 @@ class Searcher:
             results = await self._run(spec, asked, watch)
             notes.extend(_pending_notes(asked))
             return await self._rank(spec, asked, results, questions, notes, watch)
+
+    async def _off_loop(
+        self, busy: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Runs `work` in the executor when it is expected to take longer than a hand-over."""
+        if not busy:
+            return work(*args, **kwargs)
+        call = functools.partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def collections(self, scopes: Sequence[Scope]) -> dict[str, Collection]:
         """The collections of these scopes, by id; NOT_FOUND."""
@@ -277,6 +286,7 @@ class Searcher:
                     {"model": reference.calibration.model_id, "missing": "calibration"},
                 )
             )
+        busy = len(spec.query) > _LONG_QUERY or sum(len(r.candidates) for r in results) > _MANY
         with watch.measure("fusion"):
             merged = candidates.merge(asked, results, calibrations, spec)
             pool = candidates.items(results)
@@ -284,7 +294,9 @@ class Searcher:
             if any(n.kind == "DENSE_LEG_SKIPPED" for n in notes):
                 # The gate was fitted with the dense leg: without it, it would hold back too much.
                 recipe = replace(recipe, gate=False)
-            fused = engine.fuse(spec.query, merged, pool, recipe, reference.calibration)
+            fused = await self._off_loop(
+                busy, engine.fuse, spec.query, merged, pool, recipe, reference.calibration
+            )
         if not any(r.state is LegState.OK for r in merged) and notes and asked[0].terms:
             raise errors.dependency_unavailable("embedder", detail="no leg could answer")
         report, reranked = RerankReport(), None
@@ -294,7 +306,7 @@ class Searcher:
                     spec, asked, results, fused.head, questions.tokens, notes
                 )
         with watch.measure("fusion"):
-            ranking = engine.finish(fused, reranked)
+            ranking = await self._off_loop(busy, engine.finish, fused, reranked)
         if not recipe.gate and spec.recipe.gate and ranking.hits:
             # Judged without the dense leg: what shares words with the question may be relevant.
             low = ranking.confidence is Confidence.NONE

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import grpc
 import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.retriever import legs
 from services.retriever.store import lexical
+from services.search import engine
 from tests.integration.retriever.conftest import Shelf
 from tests.support import calls
 
@@ -143,6 +148,53 @@ async def test_s14_duplicates_do_not_hide_the_distinct(shelf: Shelf) -> None:
     assert {h.document_id for h in response.hits} >= set(distinct)
     for n in (0, 17, 39):
         assert (await shelf.found(f"policy of branch number{n}"))[0] == f"d-{n}"
+
+
+async def test_s14_more_of_one_passage_is_asked_for_up_to_a_bound(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legs, "_WIDEST", 350)
+    asked: list[int] = []
+    lexical_leg = legs._lexical
+
+    def counted(snap: Any, one: Any, among: Any, k: int, others: Any) -> legs.Found:
+        asked.append(k)
+        return lexical_leg(snap, one, among, k, others)
+
+    monkeypatch.setattr(legs, "_lexical", counted)
+    await shelf.create()
+    same = [
+        pb.DocumentInput(document_id=f"same-{n}", title=f"Copy {n}", text="Our policy on travel.")
+        for n in range(360)
+    ]
+    for part in (same[:200], same[200:]):
+        await shelf.put(part)
+    asked.clear()
+    assert len(await shelf.found("travel policy", top_k=300)) == 1
+    assert asked == [300, 350]
+
+
+async def test_a_long_question_is_judged_beside_the_event_loop(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def seen(work: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return work(*args, **kwargs)
+
+        return call
+
+    for name in ("fuse", "finish"):
+        monkeypatch.setattr(engine, name, seen(getattr(engine, name)))
+    await shelf.create()
+    await shelf.put(NOISE)
+    assert await shelf.found("cloudy " * 1_000)
+    assert [name.rpartition("_")[0] for name in threads] == ["retriever", "retriever"]
+    threads.clear()
+    assert await shelf.found("cloudy")
+    assert threads == [threading.current_thread().name] * 2
 
 
 async def test_s15_a_table_keeps_its_header_and_every_row(shelf: Shelf) -> None:
