@@ -143,7 +143,8 @@ class JobSettings(BaseSettings):
     max_failures: int = Field(
         default=5,
         ge=1,
-        description="Failed attempts until a job is FAILED; busy dependencies do not count.",
+        description="Failed attempts until a job is FAILED, those whose worker died included; busy"
+        " dependencies do not count.",
     )
     retry_window_s: float = Field(
         default=86_400.0,
