@@ -12,7 +12,7 @@ from services.common import errors
 from services.common.db import Database
 from services.common.jobs import JobCancelled, JobRun, Jobs, Quarantine, Retry
 from services.retriever.chunking import content_hash
-from services.retriever.domain import ModelVectors
+from services.retriever.domain import Collection, ModelVectors
 from services.retriever.embedding import Batch, Embedder
 from services.retriever.indexing import indexed_passage
 from services.retriever.promotion import queue_build, queue_drop
@@ -44,7 +44,7 @@ class Backfiller:
             return {"vectors": "0"}
         made = 0
         for model_id in collection.writing:
-            made += await self._fill(job, collection_id, model_id)
+            made += await self._fill(job, collection, model_id)
             await job.stop_if_cancelled()
         return {"vectors": str(made)}
 
@@ -58,7 +58,7 @@ class Backfiller:
             raise Quarantine("NOT_FOUND", "The collection or its new space is gone.")
         if space.state == "active":
             return {"switched": "true", "vectors": str(space.vectors)}
-        made = await self._fill(job, collection_id, model_id)
+        made = await self._fill(job, collection, model_id)
         if await job.cancelled():
             async with self.db.tenant() as conn:
                 await queue_drop(conn, self.jobs, collection_id, space)
@@ -68,8 +68,7 @@ class Backfiller:
         switched = job.subject.get("hold_switch") != "true"
         async with self.db.tenant() as conn:
             # Writers wait here, so nothing can be added that the new space lacks.
-            locked = await collections.get(conn, collection_id, lock=True)
-            if locked is None:
+            if await collections.still(conn, collection) is None:
                 raise Quarantine("NOT_FOUND", "The collection is gone.")
             if await items.count_pending(conn, collection_id, model_id) > 0:
                 raise Retry("FAILED_PRECONDITION", 1.0, "Passages were added meanwhile.")
@@ -86,12 +85,13 @@ class Backfiller:
             "verified": str(checked),
         }
 
-    async def _fill(self, job: JobRun, collection_id: str, model_id: str) -> int:
+    async def _fill(self, job: JobRun, collection: Collection, model_id: str) -> int:
         """Embeds all pending texts of a space in order of item; returns how many it made."""
+        collection_id = collection.collection_id
         async with self.db.tenant() as conn:
             total = await items.count_pending(conn, collection_id, model_id)
-            space = await collections.get(conn, collection_id)
-        existing = space.space(model_id) if space else None
+            now = await collections.get(conn, collection_id)
+        existing = now.space(model_id) if now else None
         base = existing.vectors if existing else 0
         made = skipped = 0
         after = 0
@@ -109,7 +109,7 @@ class Backfiller:
                     await job.item_error(
                         placed.document_id, "MODEL_FAILED", "The model failed on one passage."
                     )
-            made += await self._store(collection_id, model_id, waiting, batch)
+            made += await self._store(collection, model_id, waiting, batch)
             await job.progress(base + made, base + total)
         if skipped:
             raise Quarantine("MODEL_FAILED", f"The model failed on {skipped} passages.")
@@ -124,15 +124,16 @@ class Backfiller:
             raise Quarantine(error.reason, error.message) from error
 
     async def _store(
-        self, collection_id: str, model_id: str, waiting: Sequence[PlacedText], batch: Batch
+        self, collection: Collection, model_id: str, waiting: Sequence[PlacedText], batch: Batch
     ) -> int:
         hashes = [content_hash(f"{p.item}") for p in waiting]
         numbers = {h: p.item for h, p in zip(hashes, waiting, strict=True)}
         made: ModelVectors = vectors_of(model_id, hashes, batch)
         async with self.db.tenant() as conn:
             # The same order of locks as every writer: the collection first.
-            await collections.get(conn, collection_id, lock=True)
-            return await put_vectors(conn, collection_id, made, numbers)
+            if await collections.still(conn, collection) is None:
+                raise Quarantine("NOT_FOUND", "The collection is gone.")
+            return await put_vectors(conn, collection.collection_id, made, numbers)
 
     async def _verify(self, collection_id: str, model_id: str) -> int:
         """Embeds some stored passages again: their vectors must be what stands in the space."""

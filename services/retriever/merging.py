@@ -10,6 +10,7 @@ import numpy as np
 
 from services.common.db import Connection, Database
 from services.common.jobs import JobRun
+from services.retriever.domain import Collection
 from services.retriever.store import collections, lexical
 from services.retriever.store.lexical import Segment
 from services.search import postings
@@ -36,6 +37,10 @@ def choose(segments: Sequence[Segment]) -> list[Segment]:
     return chosen if len(chosen) > 1 else []
 
 
+class _Gone(Exception):
+    """The collection was deleted while its segments were merged: nothing of it may be written."""
+
+
 @dataclass(frozen=True)
 class Merger:
     """Handler of merge jobs."""
@@ -47,20 +52,25 @@ class Merger:
         collection_id = job.subject["collection_id"]
         async with self.db.tenant() as conn:
             # A number of its own transaction: holding the collection's row would stop writers.
-            if await collections.get(conn, collection_id) is None:
+            collection = await collections.get(conn, collection_id)
+            if collection is None:
                 return {"merged": "0"}
             _, number = await collections.take_items(conn, collection_id, 0)
-        async with self.db.tenant() as conn:
-            if not await lexical.lock_merge(conn, collection_id):
-                return {"merged": "0"}
-            chosen = choose(await lexical.segments(conn, collection_id))
-            if chosen:
-                await self._merge(conn, collection_id, chosen, number)
+        try:
+            async with self.db.tenant() as conn:
+                if not await lexical.lock_merge(conn, collection_id):
+                    return {"merged": "0"}
+                chosen = choose(await lexical.segments(conn, collection_id))
+                if chosen:
+                    await self._merge(conn, collection, chosen, number)
+        except _Gone:
+            return {"merged": "0"}
         return {"merged": str(len(chosen))}
 
     async def _merge(
-        self, conn: Connection, collection_id: str, chosen: Sequence[Segment], number: int
+        self, conn: Connection, collection: Collection, chosen: Sequence[Segment], number: int
     ) -> None:
+        collection_id = collection.collection_id
         first = min(s.first_item for s in chosen)
         last = max(s.last_item for s in chosen)
         dead = await lexical.dead_between(conn, collection_id, first, last)
@@ -74,6 +84,9 @@ class Merger:
                 await lexical.append(conn, collection_id, number, batch)
                 batch = []
         await lexical.append(conn, collection_id, number, batch)
+        # Before anything is removed, as every writer does it: only now, since it stops the others.
+        if await collections.still(conn, collection) is None:
+            raise _Gone
         await lexical.drop_segments(conn, collection_id, [s.segment for s in chosen])
         await lexical.drop_dead(conn, collection_id, dead)
 

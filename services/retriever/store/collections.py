@@ -119,6 +119,17 @@ async def get(conn: Connection, collection_id: str, *, lock: bool = False) -> Co
     return _collection(row, await _spaces_of(conn, collection_id)) if row else None
 
 
+async def still(conn: Connection, seen: Collection) -> Collection | None:
+    """The collection as it is now, locked as by `get`; None when it is gone, also where another
+    one has its id since: that one's items, segments and spaces are numbered anew.
+
+    For whoever read at one time and writes later: none of these tables refers to the collection's
+    row in a way that would stop a late writer.
+    """
+    now = await get(conn, seen.collection_id, lock=True)
+    return now if now is not None and now.create_time == seen.create_time else None
+
+
 async def get_many(conn: Connection, collection_ids: Sequence[str]) -> dict[str, Collection]:
     """The collections that exist, by id."""
     found = await _found(conn, "c.collection_id = ANY(%s)", (list(collection_ids),))
