@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from services.common import context, deadlines, errors
@@ -22,7 +22,6 @@ from services.retriever.reranking import Note, Reranker, RerankReport
 from services.retriever.spec import SearchSpec
 from services.retriever.store import collections, hits
 from services.search import (
-    Confidence,
     Leg,
     LegResult,
     LegState,
@@ -290,12 +289,8 @@ class Searcher:
         with watch.measure("fusion"):
             merged = candidates.merge(asked, results, calibrations, spec)
             pool = candidates.items(results)
-            recipe = spec.recipe
-            if any(n.kind == "DENSE_LEG_SKIPPED" for n in notes):
-                # The gate was fitted with the dense leg: without it, it would hold back too much.
-                recipe = replace(recipe, gate=False)
             fused = await self._off_loop(
-                busy, engine.fuse, spec.query, merged, pool, recipe, reference.calibration
+                busy, engine.fuse, spec.query, merged, pool, spec.recipe, reference.calibration
             )
         if not any(r.state is LegState.OK for r in merged) and notes and asked[0].terms:
             raise errors.dependency_unavailable("embedder", detail="no leg could answer")
@@ -307,10 +302,6 @@ class Searcher:
                 )
         with watch.measure("fusion"):
             ranking = await self._off_loop(busy, engine.finish, fused, reranked)
-        if not recipe.gate and spec.recipe.gate and ranking.hits:
-            # Judged without the dense leg: what shares words with the question may be relevant.
-            low = ranking.confidence is Confidence.NONE
-            ranking = replace(ranking, confidence=Confidence.LOW) if low else ranking
         return Outcome(
             spec=spec,
             ranking=ranking,

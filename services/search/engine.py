@@ -229,9 +229,29 @@ def _gate(
         for i in order[: fused.recipe.top_k]
     )
     confidence = gate.confidence(best, exact, calibration)
-    if not fused.recipe.gate or confidence is not Confidence.NONE:
+    if confidence is not Confidence.NONE:
         return order, confidence, best, 0
-    return [], confidence, best, len(order)
+    unjudged = _unjudged(fused)
+    if not fused.recipe.gate or order[0] in unjudged:
+        return order, Confidence.LOW if order[0] in unjudged else confidence, best, 0
+    kept = [i for i in order if i in unjudged]
+    return kept, Confidence.LOW if kept else confidence, best, len(order) - len(kept)
+
+
+def _unjudged(fused: Fused) -> set[str]:
+    """Items that share words with the query while nothing is known of their meaning: they have no
+    vector yet, or the dense leg could not answer.
+
+    The gate is calibrated for both legs together: holding such an item back would hide, until its
+    vector is there, what has just been written. Where the recipe has no dense leg, none are.
+    """
+    if fused.recipe.weights.get(Leg.DENSE, 0.0) <= 0.0:
+        return set()
+    by_leg = {r.leg: r for r in fused.legs if r.state is LegState.OK}
+    dense = by_leg.get(Leg.DENSE)
+    known = {*dense.scores, *dense.extra} if dense is not None else set()
+    words = (by_leg[leg].scores for leg in (Leg.LEXICAL, Leg.PHRASE) if leg in by_leg)
+    return {i for scores in words for i in scores if i not in known}
 
 
 def _votes(fused: Fused, item: str, ranks: Mapping[Leg, Mapping[str, int]]) -> dict[Leg, LegVote]:

@@ -330,6 +330,31 @@ async def test_w06_embedder_down_while_writing(shelf: Shelf, double: object) -> 
     assert not found.degradations
 
 
+WARRANTY = (
+    "Warranty. Pumps and their motors are covered for 24 months from the day of delivery; seals and"
+    " bearings count as wear parts and are covered for six months."
+)
+
+
+@pytest.mark.parametrize("some_have_vectors", [False, True])
+async def test_w06_the_gate_lets_through_what_has_no_vector_yet(
+    shelf: Shelf, double: object, some_have_vectors: bool
+) -> None:
+    await shelf.create()
+    if some_have_vectors:
+        await shelf.put({"old": "The canteen opens at noon."})
+    double.down = True  # type: ignore[attr-defined]
+    await shelf.put({"a": WARRANTY})
+    double.down = False  # type: ignore[attr-defined]
+    response = await shelf.search(
+        "How long does the warranty of the water pump last?", gate=pb.GATE_MODE_ON
+    )
+    assert [h.document_id for h in response.hits][:1] == ["a"]
+    assert response.confidence == pb.CONFIDENCE_LOW
+    kinds = {d.kind for d in response.degradations}
+    assert common_pb2.DEGRADATION_KIND_VECTORS_PENDING in kinds
+
+
 async def test_embedder_down_while_asking_is_flagged(shelf: Shelf, double: object) -> None:
     await shelf.create()
     await shelf.put({"a": "the heron stands in the reeds"})

@@ -11,7 +11,7 @@ from services.search import engine, fitting, gate, trust
 from services.search.calibration import DEFAULT_MODEL, Calibration, shipped
 from services.search.fitting import Sample
 from services.search.recipes import recipe
-from services.search.types import Confidence, Evidence, Item, Leg, LegResult
+from services.search.types import Confidence, Evidence, Item, Leg, LegResult, LegState
 
 FOUND = shipped(DEFAULT_MODEL)
 assert FOUND is not None
@@ -80,6 +80,39 @@ def test_a_verbatim_hit_further_down_keeps_the_list() -> None:
     ranking = engine.search("q", legs, {}, recipe("knowledge"), CALIBRATION)
     assert ranking.confidence is Confidence.MEDIUM
     assert {h.id for h in ranking.hits} == {"a", "b"}
+
+
+def words(scores: dict[str, float]) -> LegResult:
+    return LegResult(Leg.LEXICAL, scores, query_weight=100.0)
+
+
+@pytest.mark.parametrize(
+    "legs",
+    [
+        [words({"a": 20.0, "b": 3.0})],
+        [LegResult(Leg.DENSE, state=LegState.SKIPPED), words({"a": 20.0, "b": 3.0})],
+        [LegResult(Leg.DENSE, {}, {"b": 0.77}), words({"a": 20.0, "b": 3.0})],
+    ],
+)
+def test_w06_a_first_hit_without_a_vector_is_not_held_back(legs: list[LegResult]) -> None:
+    ranking = engine.search("q", legs, {}, recipe("knowledge"), CALIBRATION)
+    assert [h.id for h in ranking.hits] == ["a", "b"]
+    assert ranking.confidence is Confidence.LOW
+    assert ranking.held_back == 0
+
+
+def test_w06_behind_a_stray_hit_only_what_has_no_vector_is_kept() -> None:
+    legs = [dense({"a": 0.79, "b": 0.78}), words({"new": 1.0})]
+    ranking = engine.search("q", legs, {}, recipe("knowledge"), CALIBRATION)
+    assert [h.id for h in ranking.hits] == ["new"]
+    assert (ranking.confidence, ranking.held_back) == (Confidence.LOW, 2)
+
+
+def test_s07_without_a_dense_leg_in_the_recipe_the_gate_judges_by_words() -> None:
+    weights = {Leg.LEXICAL: 1.0, Leg.DENSE: 0.0}
+    how = replace(recipe("knowledge"), weights=weights)
+    ranking = engine.search("q", [words({"a": 1.0})], {}, how, CALIBRATION)
+    assert (ranking.hits, ranking.confidence) == ((), Confidence.NONE)
 
 
 def test_a_flat_dense_list_weighs_more_but_not_across_languages() -> None:
