@@ -50,7 +50,9 @@ def merge(
     for leg in Leg:
         if spec.weight(leg) <= 0.0:
             continue
-        weight = next((r.legs[leg].weight for r in results if leg in r.legs), 0.0)
+        # An empty scope, perhaps the first, has no measure.
+        weights = (r.legs[leg].weight for r in results if leg in r.legs)
+        weight = next((w for w in weights if w > 0.0), 0.0)
         scores: dict[str, float] = {}
         extra: dict[str, float] = {}
         for number, (one, result) in enumerate(zip(asked, results, strict=True)):
@@ -74,7 +76,7 @@ def _scaled(
     leg: Leg, score: float, found: Found, weight: float, own: InForce, first: InForce
 ) -> float:
     if leg is Leg.LEXICAL:
-        return score * weight / found.weight if found.weight else score
+        return score * weight / found.weight if found.weight > 0.0 and weight > 0.0 else score
     return own.onto(first, score) if leg is Leg.DENSE else score
 
 

@@ -344,6 +344,18 @@ async def test_several_collections_in_one_ranking(shelf: Shelf) -> None:
     }
 
 
+@pytest.mark.parametrize("recipe", ["exact", "knowledge"])
+async def test_s09_an_empty_collection_first_changes_nothing(shelf: Shelf, recipe: str) -> None:
+    for name in ("empty", "full"):
+        await shelf.create(name)
+    await shelf.put({"x": "marmots whistle", "y": "ibex climb"}, "full")
+    alone = await shelf.search("marmots", "full", recipe=recipe)
+    both = await shelf.search("marmots", "empty", "full", recipe=recipe)
+    assert both.hits[0].document_id == "x"
+    assert both.hits[0].score == pytest.approx(alone.hits[0].score)
+    assert not both.degradations
+
+
 async def test_mmr_and_cap_per_document(shelf: Shelf) -> None:
     await shelf.create()
     long = "\n\n".join(f"# Part {n}\n\nGlaciers retreat in valley {n}." for n in range(5))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Any
+
 import pytest
 
 from services.retriever import candidates
-from services.retriever.domain import StoredChunk
-from services.retriever.legs import ScopeResult
+from services.retriever.domain import Collection, InForce, Scope, StoredChunk
+from services.retriever.legs import Found, ScopeQuery, ScopeResult
 from services.retriever.reading.blocks import Kind
+from services.retriever.spec import SearchSpec
 from services.retriever.store.hits import Candidate
-from services.search import calibration, engine, gate, language
+from services.search import calibration, engine, gate, language, phrase
 from services.search.recipes import RECIPES
 from services.search.types import Confidence, Leg, LegResult, RerankResult
 
@@ -67,3 +71,37 @@ def test_a_close_passage_of_the_same_language_is_not_held_back() -> None:
     )
     assert ranking.confidence is not Confidence.NONE
     assert [h.id for h in ranking.hits] == ["0:0"]
+
+
+def _asked(name: str, model_id: str = calibration.DEFAULT_MODEL) -> ScopeQuery:
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    stored: dict[str, Any] = {
+        "display_name": "", "description": "", "default_recipe": "", "previous_model_id": None,
+        "tokenizer": "", "version": 0, "document_count": 0, "chunk_count": 0, "item_count": 0,
+        "item_length": 0, "etag": "", "create_time": now, "update_time": now,
+    }  # fmt: skip
+    collection = Collection(collection_id=name, model_id=model_id, **stored)
+    return ScopeQuery(Scope(name), collection, ["q"], phrase.needles("q"), None)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)])
+def test_an_empty_scope_does_not_silence_the_words_of_the_others(order: tuple[int, ...]) -> None:
+    text = _result("one", "two")
+    found = [
+        ScopeResult({Leg.LEXICAL: Found("postings", {}, weight=0.0)}, {}, {}),
+        ScopeResult({Leg.LEXICAL: Found("postings", {0: 4.0}, weight=10.0)}, text.candidates, {}),
+        ScopeResult({Leg.LEXICAL: Found("postings", {1: 4.0}, weight=20.0)}, text.candidates, {}),
+    ]
+    merged = candidates.merge(
+        [_asked(str(n)) for n in order],
+        [found[n] for n in order],
+        {calibration.DEFAULT_MODEL: InForce(calibration.SHIPPED[calibration.DEFAULT_MODEL], True)},
+        SearchSpec("q", (), RECIPES["exact"]),
+    )
+    leg = next(r for r in merged if r.leg is Leg.LEXICAL)
+    # A share of a perfect match is what counts: 0.4 in the one, 0.2 in the other.
+    shares = {i: s / leg.query_weight for i, s in leg.scores.items()}
+    assert shares == {
+        candidates.key(order.index(1), 0): pytest.approx(0.4),
+        candidates.key(order.index(2), 1): pytest.approx(0.2),
+    }
