@@ -244,9 +244,11 @@ class Searcher:
             return RamIndex.of_texts(asyncio.run_coroutine_threadsafe(texts(), loop).result(30.0))
 
         key = _Key(tenant_id, scope.collection_id, scope.document_ids)
+        # Versions begin anew in a collection that was deleted and made again.
+        state = (collection.create_time, collection.version)
 
         def search() -> LegResult:
-            index = self._cache.get(key, collection.version, load)
+            index = self._cache.get(key, state, load)
             return index.leg(spec.query, spec.depth(Leg.LEXICAL))
 
         leg = await loop.run_in_executor(self._executor, search)

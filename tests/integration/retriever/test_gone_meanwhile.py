@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from services.retriever import merging
+from services.retriever.embedding import Batch
+from services.retriever.embeddings_jobs import Backfiller
 from tests.integration.retriever.conftest import Shelf, rid
-from tests.integration.retriever.embedder_double import EmbedderDouble, vector
+from tests.integration.retriever.embedder_double import EmbedderDouble
 from tests.support.db import Database
+from tests.support.stack import Stack
 
 LEXICAL = [
     pb.LegSetting(leg=pb.LEG_DENSE, weight=0.0),
@@ -81,56 +84,81 @@ async def test_d03_a_merge_leaves_nothing_of_a_collection_that_is_deleted_meanwh
     assert await shelf.found("later 3", legs=LEXICAL, top_k=1) == ["e3"]
 
 
-async def test_d03_vectors_of_a_deleted_collection_do_not_get_into_the_next_one(
-    shelf: Shelf, database: Database, double: EmbedderDouble
+async def test_d01_an_index_in_memory_is_not_that_of_the_next_collection(
+    shelf: Shelf, retriever_stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    app: Any = retriever_stack.apps["retriever"]
+    # As in a replica that did not serve the deletion.
+    monkeypatch.setattr(app._parts.searcher, "forget", lambda *args: None)
+    one = pb.SearchScope(collection_id="docs", document_ids=["a"])
+    for word, other in (("quokka", "numbat"), ("numbat", "quokka")):
+        await shelf.create()
+        await shelf.put({"a": f"the {word} sleeps"})
+        assert await shelf.found(word, scopes=[one], legs=LEXICAL) == ["a"]
+        assert await shelf.found(other, scopes=[one], legs=LEXICAL) == []
+        await _delete(shelf)
+
+
+class Held:
+    """Holds back what jobs get from the embedder until `go_on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.under_way, self.go_on = asyncio.Event(), asyncio.Event()
+        ask = Backfiller._documents
+
+        async def slowly(job: Backfiller, model_id: str, texts: Sequence[str]) -> Batch:
+            batch = await ask(job, model_id, texts)
+            self.under_way.set()
+            await self.go_on.wait()
+            return batch
+
+        monkeypatch.setattr(Backfiller, "_documents", slowly)
+
+
+async def test_d03_vectors_of_a_deleted_collection_do_not_get_into_the_next_one(
+    shelf: Shelf, database: Database, double: EmbedderDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
     await shelf.create()
     double.down = True
     await shelf.put({f"d{n}": f"old text about canary{n}" for n in range(4)})
     double.down = False
-    double.delay_s = 2.0
-    texts = double.texts
     backfill = await shelf.stub.BackfillEmbeddings(
         pb.BackfillEmbeddingsRequest(request_id=rid(), collection_id="docs")
     )
     async with asyncio.timeout(30):
-        await asyncio.sleep(1.0)
+        await held.under_way.wait()
         await _delete(shelf)
         await shelf.create()
         double.down = True
         await shelf.put({f"d{n}": f"new words of item{n}" for n in range(4)})
-        double.down, double.delay_s = False, 0.0
+        held.go_on.set()
         ended = await shelf.wait(backfill.job)
     assert ended.state == common_pb2.JOB_STATE_FAILED
-    assert ended.error.reason == "NOT_FOUND"
-    assert double.texts >= texts
-    # Whatever vectors there are by now are those of the new texts.
-    asked = vector("canary1 old text", 384)
-    with database.connect() as conn:
-        found = conn.execute(
-            "SELECT embedding FROM retriever.vectors WHERE tenant_id = %s",
-            (shelf.client.tenant.tenant_id,),
-        ).fetchall()
-    for row in found:
-        values = [float(v) for v in str(row["embedding"]).strip("[]").split(",")]
-        assert float(asked @ values) < 0.6
+    assert ended.error.reason == common_pb2.ERROR_REASON_NOT_FOUND
+    assert _rows(database, shelf, "vectors") == 0
 
 
+@pytest.mark.parametrize("again", [False, True])
 async def test_s20_a_reembedding_switches_no_collection_but_its_own(
-    shelf: Shelf, double: EmbedderDouble
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     await shelf.create()
     await shelf.put({f"d{n}": f"text number {n}" for n in range(4)})
-    double.delay_s = 1.0
+    held = Held(monkeypatch)
     job = await shelf.stub.StartReembed(
         pb.StartReembedRequest(request_id=rid(), collection_id="docs", model_id="large")
     )
     async with asyncio.timeout(30):
-        await asyncio.sleep(0.5)
+        await held.under_way.wait()
         await _delete(shelf)
-        await shelf.create(model_id="small")
+        if again:
+            await shelf.create(model_id="small")
+        held.go_on.set()
         ended = await shelf.wait(job.job)
     assert ended.state == common_pb2.JOB_STATE_FAILED
-    collection = await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
-    assert collection.collection.model_id == "small"
-    assert [s.state for s in collection.collection.spaces] == [pb.SPACE_STATE_ACTIVE]
+    assert ended.error.reason == common_pb2.ERROR_REASON_NOT_FOUND
+    if again:
+        collection = await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
+        assert collection.collection.model_id == "small"
+        assert [s.state for s in collection.collection.spaces] == [pb.SPACE_STATE_ACTIVE]
