@@ -15,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
+from services.common import status
 from services.common.errors import DomainError
 from services.retriever import late
 from services.retriever.domain import TokenVectors, Vector
@@ -47,10 +48,12 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Embedded:
-    """One text's vectors; `vector` is None when the model could not embed this text alone."""
+    """One text's vectors. `vector` None: the model could not embed this text, and `error` says why:
+    the text itself, or a model that was away for a moment (`error.retryable`)."""
 
     vector: Vector | None
     tokens: TokenVectors | None = None
+    error: DomainError | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class Batch:
     revision: str
     dimensions: int
     items: tuple[Embedded, ...]
+
+    @property
+    def passing(self) -> DomainError | None:
+        """Why a text has no vector that may well get one later; None where there is none such."""
+        errors = (i.error for i in self.items if i.error is not None)
+        return next((e for e in errors if e.retryable), None)
 
 
 @dataclass(frozen=True)
@@ -229,13 +238,15 @@ def _merged(model_id: str, responses: Sequence[embedder_pb2.EmbedResponse]) -> B
 
 
 def _embedded(item: embedder_pb2.EmbedItem) -> Embedded:
-    if item.HasField("error") or not item.HasField("dense"):
-        return Embedded(None)
+    if item.HasField("error"):
+        return Embedded(None, error=status.from_item(item.error))
+    if not item.HasField("dense"):
+        return Embedded(None, error=DomainError("MODEL_FAILED"))
     vector = np.asarray(item.dense.values, np.float32)
     length = float(np.linalg.norm(vector))
     # Nothing that cannot be compared is ever stored, whatever a backend returns.
     if not np.isfinite(length) or length <= 0.0:
-        return Embedded(None)
+        return Embedded(None, error=DomainError("MODEL_FAILED"))
     tokens = None
     if item.HasField("multi_vector") and item.multi_vector.codec:
         many = item.multi_vector

@@ -23,6 +23,7 @@ from services.retriever.writing import put_vectors, vectors_of
 REEMBED: Final = "reembed"
 _BATCH: Final = 128
 _SAMPLE: Final = 8
+_MAX_ITEM_ERRORS: Final = 100
 _SAME: Final = 0.99
 
 
@@ -102,15 +103,19 @@ class Backfiller:
                 break
             after = waiting[-1].item
             batch = await self._documents(model_id, [_text(p) for p in waiting])
-            failed = sum(1 for e in batch.items if e.vector is None)
-            skipped += failed
-            for placed, embedded in zip(waiting, batch.items, strict=True):
-                if embedded.vector is None and skipped <= 100:
-                    await job.item_error(
-                        placed.document_id, "MODEL_FAILED", "The model failed on one passage."
-                    )
             made += await self._store(collection, model_id, waiting, batch)
             await job.progress(base + made, base + total)
+            if batch.passing is not None:
+                # Nothing is wrong with those texts: what was made is kept, the rest comes later.
+                raise _later(batch.passing)
+            for placed, embedded in zip(waiting, batch.items, strict=True):
+                if embedded.vector is None:
+                    skipped += 1
+                    if skipped <= _MAX_ITEM_ERRORS:
+                        reason = embedded.error.reason if embedded.error else "MODEL_FAILED"
+                        await job.item_error(
+                            placed.document_id, reason, "The model failed on one passage."
+                        )
         if skipped:
             raise Quarantine("MODEL_FAILED", f"The model failed on {skipped} passages.")
         return made
@@ -120,7 +125,7 @@ class Backfiller:
             return await self.embedder.documents(model_id, texts)
         except errors.DomainError as error:
             if error.retryable:
-                raise Retry(error.reason, error.retry_after_s, "The embedder is away.") from error
+                raise _later(error) from error
             raise Quarantine(error.reason, error.message) from error
 
     async def _store(
@@ -144,6 +149,8 @@ class Backfiller:
         if not sample:
             return 0
         batch = await self._documents(model_id, [_text(p) for p in sample])
+        if batch.passing is not None:
+            raise _later(batch.passing)
         for placed, embedded in zip(sample, batch.items, strict=True):
             if embedded.vector is None:
                 continue
@@ -154,6 +161,10 @@ class Backfiller:
                     "MODEL_FAILED", "The model gives other vectors for the same passages."
                 )
         return len(sample)
+
+
+def _later(error: errors.DomainError) -> Retry:
+    return Retry(error.reason, error.retry_after_s, "The embedder is away.")
 
 
 def _text(placed: PlacedText) -> str:

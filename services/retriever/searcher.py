@@ -203,7 +203,9 @@ class Searcher:
         except DomainError as error:
             return error.reason
         item = batch.items[0] if batch.items else None
-        return "MODEL_FAILED" if item is None or item.vector is None else (item.vector, item.tokens)
+        if item is None or item.vector is None:
+            return item.error.reason if item is not None and item.error else "MODEL_FAILED"
+        return item.vector, item.tokens
 
     async def _ask(
         self,

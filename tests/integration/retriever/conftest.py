@@ -115,4 +115,5 @@ def shelf(retriever_stack: Stack, tenant: Tenant, double: EmbedderDouble) -> She
     """A new tenant's retriever; the embedder works."""
     double.down = double.rerank_down = double.constant_scores = False
     double.rerank_delay_s = double.delay_s = 0.0
+    double.away.clear()
     return Shelf(retriever_stack.client(tenant))

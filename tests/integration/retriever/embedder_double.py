@@ -18,6 +18,7 @@ import numpy as np
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2 as e
 from nianlun.embedder.v1 import embedder_pb2_grpc
+from services.common import status
 from services.common.grpc.server import server_options
 from services.common.settings import ChassisSettings
 from services.search import tokenize
@@ -53,7 +54,8 @@ def token_vectors(text: str) -> e.MultiVector:
 
 
 class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
-    """`down`: every call fails; `texts`: how many documents were embedded; `delay_s`: per call."""
+    """`down`: every call fails; `texts`: how many documents were embedded; `delay_s`: per call;
+    `away`: part of a text -> reason why such texts fail alone, in an answer that is OK."""
 
     def __init__(self) -> None:
         self.down = False
@@ -61,6 +63,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         self.rerank_delay_s = 0.0
         self.constant_scores = False
         self.delay_s = 0.0
+        self.away: dict[str, str] = {}
         self.texts = 0
         self.port = 0
 
@@ -79,6 +82,10 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
             e.EmbedItem(dense=e.DenseVector(values=vector(t, dimensions).tolist()), token_count=1)
             for t in request.texts
         ]
+        for n, text in enumerate(request.texts):
+            for part, reason in self.away.items():
+                if part in text:
+                    items[n] = e.EmbedItem(error=status.item_error(reason, "not now"))
         if e.VECTOR_KIND_MULTI_VECTOR in request.kinds:
             for item, text in zip(items, request.texts, strict=True):
                 item.multi_vector.CopyFrom(token_vectors(text))

@@ -330,6 +330,46 @@ async def test_w06_embedder_down_while_writing(shelf: Shelf, double: object) -> 
     assert not found.degradations
 
 
+@pytest.mark.parametrize("reason", ["MODEL_UNAVAILABLE", "DEADLINE_EXCEEDED", "OVERLOADED"])
+async def test_w06_a_text_that_failed_while_the_model_was_away_is_tried_again(
+    shelf: Shelf, double: Any, reason: str
+) -> None:
+    await shelf.create()
+    double.away["heron"] = reason
+    job = await shelf.put({"a": "the heron stands in the reeds", "b": "the stork nests"})
+    assert (job.state, job.result["pending"]) == (common_pb2.JOB_STATE_SUCCEEDED, "1")
+    backfill = await shelf.stub.BackfillEmbeddings(
+        pb.BackfillEmbeddingsRequest(request_id=rid(), collection_id="docs")
+    )
+    async for update in shelf.stub.WatchJob(
+        pb.WatchJobRequest(job_id=backfill.job.job_id), timeout=30
+    ):
+        if update.job.state == common_pb2.JOB_STATE_RETRYING:
+            assert update.job.error.reason == getattr(common_pb2, f"ERROR_REASON_{reason}")
+            double.away.clear()
+    assert update.job.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert update.job.attempts >= 2
+    document = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a")
+    )
+    assert document.document.pending_vectors == 0
+
+
+async def test_w07_a_text_that_the_model_cannot_take_is_named_with_its_reason(
+    shelf: Shelf, double: Any
+) -> None:
+    await shelf.create()
+    double.away["heron"] = "PROVIDER_REFUSED"
+    await shelf.put({"a": "the heron stands in the reeds", "b": "the stork nests"})
+    backfill = await shelf.stub.BackfillEmbeddings(
+        pb.BackfillEmbeddingsRequest(request_id=rid(), collection_id="docs")
+    )
+    ended = await shelf.wait(backfill.job)
+    assert ended.state == common_pb2.JOB_STATE_FAILED
+    assert [i.item_id for i in ended.item_errors] == ["a"]
+    assert ended.item_errors[0].error.reason == common_pb2.ERROR_REASON_PROVIDER_REFUSED
+
+
 WARRANTY = (
     "Warranty. Pumps and their motors are covered for 24 months from the day of delivery; seals and"
     " bearings count as wear parts and are covered for six months."
