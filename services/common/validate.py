@@ -44,6 +44,10 @@ _ANY_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?")
 _MAX_VALUE_CHARS = 1_024
 _MAX_LIST = 64
+TIMESTAMP = "$timestamp"
+DOUBLE = "$double"
+# From here on a double has no fraction, and Python writes it with an exponent, which jsonb drops.
+_WHOLE_FROM = 1e16
 
 
 class EnumType(Protocol):
@@ -174,7 +178,8 @@ def instant(field: str, value: Timestamp) -> datetime:
 def value_map(
     field: str, values: Mapping[str, common_pb2.Value], max_entries: int = 64
 ) -> dict[str, Json]:
-    """Metadata as JSON-able values. A timestamp becomes ``{"$timestamp": RFC 3339}``."""
+    """Metadata as JSON-able values. A timestamp becomes ``{"$timestamp": RFC 3339}``, a double of
+    1e16 and more ``{"$double": digits}``: jsonb would give it back as an integer."""
     if len(values) > max_entries:
         raise errors.invalid_argument(field, f"must have at most {max_entries} entries")
     return {
@@ -197,11 +202,13 @@ def _value(field: str, value: common_pb2.Value) -> Json:
     if kind == "double_value":
         if not math.isfinite(value.double_value):
             raise errors.invalid_argument(field, "must be finite")
+        if abs(value.double_value) >= _WHOLE_FROM:
+            return {DOUBLE: repr(value.double_value)}
         return value.double_value
     if kind == "bool_value":
         return value.bool_value
     if kind == "timestamp_value":
-        return {"$timestamp": instant(field, value.timestamp_value).isoformat()}
+        return {TIMESTAMP: instant(field, value.timestamp_value).isoformat()}
     if kind == "string_list":
         count(field, value.string_list.values, _MAX_LIST)
         return [text(field, item, _MAX_VALUE_CHARS, 0) for item in value.string_list.values]
@@ -212,6 +219,9 @@ def _value_message(value: Json) -> common_pb2.Value:
     if isinstance(value, bool):
         return common_pb2.Value(bool_value=value)
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            # Stored as a double before doubles of this size were marked.
+            return common_pb2.Value(double_value=float(value))
         return common_pb2.Value(int_value=value)
     if isinstance(value, float):
         return common_pb2.Value(double_value=value)
@@ -219,6 +229,8 @@ def _value_message(value: Json) -> common_pb2.Value:
         return common_pb2.Value(string_value=value)
     if isinstance(value, list):
         return common_pb2.Value(string_list=common_pb2.StringList(values=value))
+    if DOUBLE in value:
+        return common_pb2.Value(double_value=float(value[DOUBLE]))
     stamp = Timestamp()
-    stamp.FromDatetime(datetime.fromisoformat(value["$timestamp"]))
+    stamp.FromDatetime(datetime.fromisoformat(value[TIMESTAMP]))
     return common_pb2.Value(timestamp_value=stamp)

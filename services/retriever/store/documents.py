@@ -9,6 +9,7 @@ from typing import Final
 
 from psycopg.types.json import Jsonb
 
+from services.common import validate
 from services.common.db import Connection
 from services.common.validate import Json
 from services.retriever.domain import Document, Metadata, ReadDocument, Scope, Upload
@@ -229,7 +230,9 @@ def _typed(
     if isinstance(value, int | float):
         return None, Decimal(repr(value)), None, None
     if isinstance(value, dict):
-        return None, None, None, datetime.fromisoformat(value["$timestamp"])
+        if validate.DOUBLE in value:
+            return None, Decimal(value[validate.DOUBLE]), None, None
+        return None, None, None, datetime.fromisoformat(value[validate.TIMESTAMP])
     return str(value), None, None, None
 
 

@@ -259,6 +259,24 @@ async def test_behind_the_end_of_a_text_is_nothing(shelf: Shelf, offset: int) ->
     assert (read.text, read.text_truncated) == ("", False)
 
 
+@pytest.mark.parametrize("number", [1e16, 9e18, 1e20, -1e20, 1.7e308])
+async def test_a_large_double_comes_back_and_can_be_filtered_by(
+    shelf: Shelf, number: float
+) -> None:
+    await shelf.create()
+    made = pb.DocumentInput(document_id="a", text="report on turbines")
+    made.metadata["n"].double_value = number
+    await shelf.put([made])
+    document = await shelf.stub.GetDocument(
+        pb.GetDocumentRequest(collection_id="docs", document_id="a")
+    )
+    assert document.document.metadata["n"] == made.metadata["n"]
+    equal = pb.MetadataCondition(key="n", op=pb.FILTER_OP_EQ, values=[made.metadata["n"]])
+    scope = pb.SearchScope(collection_id="docs", filter=pb.MetadataFilter(all=[equal]))
+    response = await shelf.search("turbines", scopes=[scope])
+    assert [h.metadata["n"].double_value for h in response.hits] == [number]
+
+
 async def test_i06_delete_with_another_tenants_id(
     shelf: Shelf, retriever_stack: object, database: object
 ) -> None:

@@ -1,6 +1,8 @@
 """Boundary rules."""
 
+import json
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -117,6 +119,28 @@ def test_value_maps_keep_their_types():
     assert validate.value_map("metadata", messages) == stored
     assert messages["b"].WhichOneof("kind") == "bool_value"
     assert messages["i"].WhichOneof("kind") == "int_value"
+
+
+@pytest.mark.parametrize("number", [1e16, -1e16, 2.0**53, 9e18, 2.0**63, 1e20, -1e20, 1.7e308, 5.0])
+def test_a_whole_double_stays_one_through_jsonb(number):
+    stored = validate.value_map("metadata", {"n": common_pb2.Value(double_value=number)})
+    # What jsonb makes of it: exact digits, no exponent.
+    through = json.loads(
+        json.dumps(stored), parse_float=lambda text: json.loads(f"{Decimal(text):f}")
+    )
+    assert validate.value_map_message(through)["n"] == common_pb2.Value(double_value=number)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 10**16])
+def test_an_integer_stays_one(number):
+    stored = validate.value_map("metadata", {"n": common_pb2.Value(int_value=number)})
+    assert stored == {"n": number}
+    assert validate.value_map_message(stored)["n"].int_value == number
+
+
+def test_a_double_that_was_stored_without_its_mark_can_be_read():
+    assert validate.value_map_message({"n": 10**20})["n"].double_value == 1e20
+    assert validate.value_map_message({"n": -(10**300)})["n"].double_value == -1e300
 
 
 def test_value_maps_refuse_what_json_cannot_hold():
