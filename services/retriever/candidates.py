@@ -80,10 +80,10 @@ def _scaled(
     return own.onto(first, score) if leg is Leg.DENSE else score
 
 
-def items(results: Sequence[ScopeResult]) -> dict[str, Item]:
+def items(asked: Sequence[ScopeQuery], results: Sequence[ScopeResult]) -> dict[str, Item]:
     """All candidates as the engine knows them, by id."""
     out: dict[str, Item] = {}
-    for number, result in enumerate(results):
+    for number, (one, result) in enumerate(zip(asked, results, strict=True)):
         for item, candidate in result.candidates.items():
             chunk = candidate.chunk
             document = f"{number}:{chunk.document_id}"
@@ -97,6 +97,7 @@ def items(results: Sequence[ScopeResult]) -> dict[str, Item]:
                 group=document,
                 position=chunk.ordinal,
                 vector=result.vectors.get(item),
+                space=one.collection.model_id,
             )
     return out
 

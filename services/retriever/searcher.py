@@ -292,7 +292,7 @@ class Searcher:
         busy = len(spec.query) > _LONG_QUERY or sum(len(r.candidates) for r in results) > _MANY
         with watch.measure("fusion"):
             merged = candidates.merge(asked, results, calibrations, spec)
-            pool = candidates.items(results)
+            pool = candidates.items(asked, results)
             fused = await self._off_loop(
                 busy, engine.fuse, spec.query, merged, pool, spec.recipe, reference.calibration
             )

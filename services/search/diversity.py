@@ -79,19 +79,22 @@ def collapse(order: Sequence[str], items: Mapping[str, Item], near: float, keep:
     survivors: list[str] = []
     by_hash: dict[str, str] = {}
     sources: dict[str, list[str]] = {}
-    families = _Families(_vectors(order, items) if near > 0.0 else (), near, keep)
+    spaces = _by_space(order, items) if near > 0.0 else {}
+    families = {space: _Families(vectors, near, keep) for space, vectors in spaces.items()}
     for item_id in order:
         item = items.get(item_id)
         original = by_hash.get(item.content_hash) if item and item.content_hash else None
-        if original is None and len(survivors) < keep:
-            original = families.original(item_id)
+        own = families.get(_space(item)) if item is not None else None
+        if original is None and own is not None and len(survivors) < keep:
+            original = own.original(item_id)
         if original is not None:
             sources.setdefault(original, []).append(item_id)
             continue
         survivors.append(item_id)
         if item is not None and item.content_hash:
             by_hash[item.content_hash] = item_id
-        families.keep(item_id)
+        if own is not None:
+            own.keep(item_id)
     return Collapsed(
         tuple(survivors),
         {i: tuple(s) for i, s in sources.items()},
@@ -99,12 +102,21 @@ def collapse(order: Sequence[str], items: Mapping[str, Item], near: float, keep:
     )
 
 
-def _vectors(order: Sequence[str], items: Mapping[str, Item]) -> list[tuple[str, FloatArray]]:
-    return [
-        (i, item.vector)
-        for i in order
-        if (item := items.get(i)) is not None and item.vector is not None
-    ]
+def _space(item: Item) -> tuple[str, int] | None:
+    """What an item's vector can be compared within: its model, and its dimensions."""
+    return None if item.vector is None else (item.space, len(item.vector))
+
+
+def _by_space(
+    order: Sequence[str], items: Mapping[str, Item]
+) -> dict[tuple[str, int] | None, list[tuple[str, FloatArray]]]:
+    """Vectors in order, apart for each space."""
+    out: dict[tuple[str, int] | None, list[tuple[str, FloatArray]]] = {}
+    for i in order:
+        item = items.get(i)
+        if item is not None and item.vector is not None:
+            out.setdefault(_space(item), []).append((i, item.vector))
+    return out
 
 
 def cap_per_document(order: Sequence[str], items: Mapping[str, Item], most: int) -> tuple[str, ...]:
@@ -133,8 +145,8 @@ def mmr(
 ) -> tuple[str, ...]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998) for the first `k`; rest as it was.
 
-    `balance` 1 = relevance alone. Items without a vector count as unlike everything. It chooses
-    among the best 3,000.
+    `balance` 1 = relevance alone. Items without a vector count as unlike everything, those of two
+    models as unlike each other. It chooses among the best 3,000.
     """
     if balance >= 1.0 or len(order) < 2:
         return tuple(order)
@@ -156,10 +168,13 @@ def mmr(
 
 
 def _likeness(pool: Sequence[str], items: Mapping[str, Item]) -> FloatArray:
-    """Inner products (n, n), 0 where a side has no vector."""
-    known = dict(_vectors(pool, items))
-    if not known:
-        return np.zeros((len(pool), len(pool)), np.float32)
-    blank = np.zeros(len(next(iter(known.values()))), np.float32)
-    rows = np.stack([known.get(i, blank) for i in pool])
-    return rows @ rows.T
+    """Inner products (n, n), 0 where a side has no vector or another model's."""
+    out = np.zeros((len(pool), len(pool)), np.float32)
+    place = {i: n for n, i in enumerate(pool)}
+    for vectors in _by_space(pool, items).values():
+        at = np.array([place[i] for i, _ in vectors])
+        rows = np.stack([v for _, v in vectors])
+        if len(vectors) == len(pool):
+            return rows @ rows.T
+        out[np.ix_(at, at)] = rows @ rows.T
+    return out

@@ -76,7 +76,8 @@ class Item:
     `duplicate_of_key`: content hash; equal keys collapse to one hit that names all sources.
     `group` and `position`: the sequence an item stands in (session of a turn, document of a chunk)
     and its place there; they carry neighbour and session propagation. `vector`: (d,) float32,
-    normalised, for MMR and near-duplicates. `tokens`: packed token vectors (`late.py`).
+    normalised, for MMR and near-duplicates; `space`: the model that made it, only vectors of one
+    are compared. `tokens`: packed token vectors (`late.py`).
     """
 
     id: str
@@ -88,6 +89,7 @@ class Item:
     position: int = 0
     time: datetime | None = None
     vector: FloatArray | None = None
+    space: str = ""
     tokens: bytes | None = None
 
 

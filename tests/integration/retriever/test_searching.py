@@ -356,6 +356,18 @@ async def test_s09_an_empty_collection_first_changes_nothing(shelf: Shelf, recip
     assert not both.degradations
 
 
+@pytest.mark.parametrize("balance", [0.3, 1.0])
+async def test_collections_of_two_models_in_one_ranking(shelf: Shelf, balance: float) -> None:
+    await shelf.create("one", model_id="small")
+    await shelf.create("two", model_id="large")
+    await shelf.put({"x": "marmots whistle", "y": "marmots dig"}, "one")
+    await shelf.put({"z": "marmots sleep", "w": "a marmot sleeps"}, "two")
+    options = pb.DiversityOptions(mmr_lambda=balance)
+    response = await shelf.search("marmots", "one", "two", diversity=options)
+    assert {h.document_id for h in response.hits} >= {"x", "y", "z"}
+    assert list(response.explanation.model_ids) == ["large", "small"]
+
+
 async def test_mmr_and_cap_per_document(shelf: Shelf) -> None:
     await shelf.create()
     long = "\n\n".join(f"# Part {n}\n\nGlaciers retreat in valley {n}." for n in range(5))

@@ -38,7 +38,7 @@ def _result(*texts: str) -> ScopeResult:
 
 @pytest.mark.parametrize("text", [CHINESE, ENGLISH, "短。"])
 def test_the_gate_judges_a_candidate_by_its_own_text(text: str) -> None:
-    items = candidates.items([_result(text)])
+    items = candidates.items([_asked("docs")], [_result(text)])
     legs = [
         LegResult(Leg.DENSE, {"0:0": 0.912}),
         LegResult(Leg.LEXICAL, {"0:0": 28.9}, query_weight=100.0),
@@ -64,7 +64,7 @@ def test_a_close_passage_of_the_same_language_is_not_held_back() -> None:
     ranking = engine.search(
         QUERY,
         [LegResult(Leg.DENSE, {"0:0": 0.912}), LegResult(Leg.LEXICAL, {"0:0": 28.9})],
-        candidates.items([_result(CHINESE)]),
+        candidates.items([_asked("docs")], [_result(CHINESE)]),
         RECIPES["knowledge"],
         calibration.SHIPPED[calibration.DEFAULT_MODEL],
         RerankResult({"0:0": 0.776}, absolute=True),

@@ -290,3 +290,26 @@ def test_calibration_of_an_earlier_version_keeps_its_anchors() -> None:
     assert read.gate == CALIBRATION.gate
     with pytest.raises(ValueError, match="gate"):
         Calibration.from_json('{"model_id": "m", "dense_low": 0, "dense_high": 1, "gate": [1]}')
+
+
+def _mixed() -> dict[str, Item]:
+    """Two models of 4 dimensions and one of 3; `a` and `d` are alike in numbers alone."""
+    four, three = np.eye(4, dtype=np.float32), np.eye(3, dtype=np.float32)
+    vectors = {
+        "a": (four[0], "m"), "b": (four[0], "m"), "c": (three[0], "wide"), "d": (four[0], "n"),
+        "e": (three[0], "wide"), "f": (None, ""),
+    }  # fmt: skip
+    return {i: Item(i, vector=v, space=s) for i, (v, s) in vectors.items()}
+
+
+def test_near_duplicates_are_of_one_model() -> None:
+    collapsed = diversity.collapse("abcdef", _mixed(), 0.9, 10)
+    assert collapsed.order == ("a", "c", "d", "f")
+    assert collapsed.sources == {"a": ("b",), "c": ("e",)}
+
+
+def test_items_of_two_models_are_unlike_for_mmr() -> None:
+    scores = {i: 1.0 - n / 100 for n, i in enumerate("abcdef")}
+    chosen = diversity.mmr("abcdef", scores, _mixed(), 0.5, 6)
+    # First one of each kind, then what repeats them.
+    assert chosen == ("a", "c", "d", "f", "b", "e")
