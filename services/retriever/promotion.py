@@ -62,6 +62,11 @@ class Promoter:
         space = collection.space(model_id) if collection else None
         if space is None or not 0 < space.dimensions <= MAX_DIMENSIONS:
             return {"index": ""}
+        # Queued while another one was being built, or tried: there is nothing left to do.
+        if space.index_name and await self._stands(space.index_name):
+            return {"index": space.index_name}
+        if not space.index_name and not space.wants_index(0):
+            return {"index": ""}
         name, width, recall = "", None, 0.0
         for graph in _GRAPHS:
             name = await self._build(job.tenant_id, collection_id, space, graph)
@@ -104,6 +109,10 @@ class Promoter:
                 graph,
                 self.memory_mb,
             )
+
+    async def _stands(self, name: str) -> bool:
+        async with self.db.tenant() as conn:
+            return await dense.index_stands(conn, name)
 
     async def _drop(self, name: str) -> None:
         async with await self._owner() as owner:

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 
 from services.common.db import Connection
 from services.retriever.domain import Vector
-from services.retriever.store.sqltools import TENANT, rows
+from services.retriever.store.sqltools import TENANT, one, rows
 
 MAX_EF_SEARCH = 1_000
 
@@ -195,6 +195,17 @@ async def create_index(
         )
     )
     return name
+
+
+async def index_stands(conn: Connection, name: str) -> bool:
+    """Whether an HNSW index is there and usable: a build that was killed leaves one that is not."""
+    row = await one(
+        conn,
+        """SELECT i.indisvalid AS valid FROM pg_catalog.pg_index AS i
+           WHERE i.indexrelid = to_regclass(%s)""",
+        (f"retriever.{name}",),
+    )
+    return bool(row and row["valid"])
 
 
 async def drop_index(owner: AsyncConnection[object], name: str) -> None:

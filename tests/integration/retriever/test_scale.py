@@ -331,6 +331,35 @@ async def test_a_graph_that_is_too_coarse_is_built_again_with_more_links(
     assert options == [["m=24", "ef_construction=100"]]
 
 
+async def test_an_index_is_not_built_again_for_jobs_that_waited_meanwhile(
+    shelf: Shelf, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, go_on = asyncio.Event(), asyncio.Event()
+    create, built = dense.create_index, []
+
+    async def slowly(*args: Any) -> str:
+        built.append(args[2])
+        name = await create(*args)
+        under_way.set()
+        await go_on.wait()
+        return name
+
+    monkeypatch.setattr(dense, "create_index", slowly)
+    await shelf.create("busy")
+    rng = random.Random(5)
+    await shelf.put({f"d{n}": f"{_text(rng)} own{n}" for n in range(310)}, "busy")
+    async with asyncio.timeout(30):
+        await under_way.wait()
+        await shelf.put({"late": "written during the build"}, "busy")
+        go_on.set()
+        jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="build_dense_index"))).jobs
+        assert len(jobs) == 2
+        ended = [await shelf.wait(job) for job in jobs]
+    assert len({job.result["index"] for job in ended}) == 1
+    assert built == ["busy"]
+    assert _index_exists(database, shelf, "busy", "small")
+
+
 @pytest.mark.parametrize(
     ("vectors", "dimensions", "tried", "wants"),
     [
