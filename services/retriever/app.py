@@ -23,9 +23,9 @@ from services.retriever.calibrating import CALIBRATE, Calibrator
 from services.retriever.calibrations import Calibrations
 from services.retriever.embedding import GrpcEmbedder
 from services.retriever.embeddings_jobs import REEMBED, Backfiller
-from services.retriever.ingest import BACKFILL, INGEST, MERGE, Ingester
+from services.retriever.ingest import BACKFILL, INGEST, Ingester
 from services.retriever.library import Library
-from services.retriever.merging import Merger
+from services.retriever.merging import MERGE, Merger
 from services.retriever.promotion import DEMOTE, PROMOTE, Promoter
 from services.retriever.searcher import Searcher
 from services.retriever.servicer import SCHEMA, RetrieverServicer

@@ -21,16 +21,15 @@ from services.retriever.domain import (
     Upload,
 )
 from services.retriever.embedding import Embedder
-from services.retriever.merging import MERGE_AT
+from services.retriever.merging import queue_merge
 from services.retriever.promotion import queue_build
 from services.retriever.reading import reader
 from services.retriever.reading.blocks import ReadError
-from services.retriever.store import collections, documents, items, lexical
+from services.retriever.store import collections, documents, items
 from services.retriever.store.sqltools import Row
 
 INGEST: Final = "ingest"
 BACKFILL: Final = "backfill"
-MERGE: Final = "merge_postings"
 _GROUP_DOCUMENTS: Final = 64
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 _BACKFILL_DELAY_S: Final = 5.0
@@ -267,10 +266,7 @@ class Ingester:
                     unit="chunks",
                     delay_s=_BACKFILL_DELAY_S,
                 )
-        if len(await lexical.segments(conn, collection_id)) > MERGE_AT:
-            await self.jobs.enqueue(
-                conn, MERGE, {"collection_id": collection_id}, dedupe=collection_id
-            )
+        await queue_merge(conn, self.jobs, collection_id)
         await queue_build(conn, self.jobs, collection_id, collection.active, self.promote_at)
         return pending
 

@@ -19,6 +19,7 @@ from services.retriever.domain import Collection, Document, StoredChunk, Upload
 from services.retriever.embedding import Embedder
 from services.retriever.embeddings_jobs import REEMBED
 from services.retriever.ingest import BACKFILL, INGEST
+from services.retriever.merging import queue_merge
 from services.retriever.parse import Pair
 from services.retriever.promotion import queue_drop
 from services.retriever.store import calibrations, collections, documents, items
@@ -151,6 +152,7 @@ class Library:
         if missing and not allow_missing:
             raise errors.not_found("document", missing[0])
         removed, chunks = await writing.remove_documents(conn, collection_id, sorted(there))
+        await queue_merge(conn, self.jobs, collection_id)
         return removed, chunks, missing
 
     async def part(

@@ -1,4 +1,5 @@
-"""Background merge of posting segments: few long lists instead of many short ones."""
+"""Background merge of posting segments: few long lists instead of many short ones, without what is
+dead."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from services.common.db import Connection, Database
-from services.common.jobs import JobRun
+from services.common.jobs import JobRun, Jobs
 from services.retriever.domain import Collection
 from services.retriever.store import collections, lexical
 from services.retriever.store.lexical import Segment
@@ -17,7 +18,10 @@ from services.search import postings
 
 MERGE_AT: Final = 10
 """Segments of one collection from which a merge is queued."""
+MERGE: Final = "merge_postings"
 _FLOOR: Final = 2_000
+_DEAD_PART: Final = 4
+_DEAD_DELAY_S: Final = 5.0
 _BATCH_TERMS: Final = 5_000
 
 
@@ -37,6 +41,48 @@ def choose(segments: Sequence[Segment]) -> list[Segment]:
     return chosen if len(chosen) > 1 else []
 
 
+def _heavy(segment: Segment) -> bool:
+    """Whether so much of a segment is dead that it is worth writing anew."""
+    return segment.dead > 0 and segment.dead * _DEAD_PART >= segment.items
+
+
+def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """What is to be merged, each a run of neighbours: the newest where there are many segments, and
+    those of which a quarter and more is dead, were it one alone.
+
+    Neighbours, since a segment's items are a range of numbers. An item is rewritten for the dead
+    beside it once for every quarter that dies.
+    """
+    newest = choose(segments) if len(segments) > MERGE_AT else []
+    out: list[list[Segment]] = []
+    run: list[Segment] = []
+    for segment in segments[: len(segments) - len(newest)]:
+        if _heavy(segment):
+            run.append(segment)
+        elif run:
+            out.append(run)
+            run = []
+    run += reversed(newest)
+    return [*out, run] if run else out
+
+
+async def queue_merge(conn: Connection, jobs: Jobs, collection_id: str) -> None:
+    """Queues a merge where one is due, in the transaction that made it so."""
+    segments = await lexical.segments(conn, collection_id)
+    many = len(segments) > MERGE_AT
+    if not many and not any(map(_heavy, segments)):
+        return
+    await jobs.enqueue(
+        conn,
+        MERGE,
+        {"collection_id": collection_id},
+        lock=f"merge\x1f{collection_id}",
+        dedupe=collection_id,
+        # Who deletes one document often deletes more of them.
+        delay_s=0.0 if many else _DEAD_DELAY_S,
+    )
+
+
 class _Gone(Exception):
     """The collection was deleted while its segments were merged: nothing of it may be written."""
 
@@ -48,24 +94,37 @@ class Merger:
     db: Database
 
     async def run(self, job: JobRun) -> dict[str, str]:
-        """Merges once. Readers see the old segments until the new one stands."""
+        """Merges what is due. Readers see the old segments until the new one stands."""
         collection_id = job.subject["collection_id"]
-        async with self.db.tenant() as conn:
-            # A number of its own transaction: holding the collection's row would stop writers.
-            collection = await collections.get(conn, collection_id)
-            if collection is None:
-                return {"merged": "0"}
-            _, number = await collections.take_items(conn, collection_id, 0)
-        try:
+        merged = 0
+        while True:
+            await job.stop_if_cancelled()
             async with self.db.tenant() as conn:
-                if not await lexical.lock_merge(conn, collection_id):
-                    return {"merged": "0"}
-                chosen = choose(await lexical.segments(conn, collection_id))
-                if chosen:
-                    await self._merge(conn, collection, chosen, number)
-        except _Gone:
-            return {"merged": "0"}
-        return {"merged": str(len(chosen))}
+                # A number of its own transaction: holding the collection's row would stop writers.
+                collection = await collections.get(conn, collection_id)
+                if collection is None or not runs(await lexical.segments(conn, collection_id)):
+                    break
+                _, number = await collections.take_items(conn, collection_id, 0)
+            try:
+                done = await self._once(collection, number)
+            except _Gone:
+                break
+            if not done:
+                break
+            merged += done
+        return {"merged": str(merged)}
+
+    async def _once(self, collection: Collection, number: int) -> int:
+        """One run of segments in one transaction: how many it merged, 0 where nothing is due or
+        another merge is under way."""
+        async with self.db.tenant() as conn:
+            if not await lexical.lock_merge(conn, collection.collection_id):
+                return 0
+            due = runs(await lexical.segments(conn, collection.collection_id))
+            if not due:
+                return 0
+            await self._merge(conn, collection, due[-1], number)
+            return len(due[-1])
 
     async def _merge(
         self, conn: Connection, collection: Collection, chosen: Sequence[Segment], number: int
@@ -76,7 +135,8 @@ class Merger:
         dead = await lexical.dead_between(conn, collection_id, first, last)
         gone = np.asarray(dead, np.uint32)
         merged = Segment(number, first, last, sum(s.items for s in chosen) - len(dead))
-        await lexical.write_segment(conn, collection_id, merged, [])
+        if merged.items > 0:
+            await lexical.write_segment(conn, collection_id, merged, [])
         batch: list[tuple[str, bytes]] = []
         async for term, entries in _merged(conn, collection_id, chosen, gone):
             batch.append((term, entries))

@@ -35,12 +35,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment and the range of item numbers that it holds."""
+    """A segment and the range of item numbers that it holds. `items`: how many, `dead` of which are
+    gone."""
 
     segment: int
     first_item: int
     last_item: int
     items: int
+    dead: int = 0
 
 
 async def snapshot(conn: Connection, collection_id: str, terms: Sequence[str]) -> Snapshot:
@@ -148,8 +150,12 @@ async def segments(conn: Connection, collection_id: str) -> list[Segment]:
     """All segments of a collection, oldest items first."""
     found = await rows(
         conn,
-        f"""SELECT segment, first_item, last_item, items FROM retriever.segments
-            WHERE tenant_id = {TENANT} AND collection_id = %s ORDER BY first_item""",
+        f"""SELECT s.segment, s.first_item, s.last_item, s.items,
+                   (SELECT count(*) FROM retriever.dead_items AS d
+                    WHERE d.tenant_id = {TENANT} AND d.collection_id = s.collection_id
+                      AND d.item BETWEEN s.first_item AND s.last_item) AS dead
+            FROM retriever.segments AS s
+            WHERE s.tenant_id = {TENANT} AND s.collection_id = %s ORDER BY s.first_item""",
         (collection_id,),
     )
     return [Segment(**row) for row in found]

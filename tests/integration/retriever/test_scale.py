@@ -121,7 +121,7 @@ async def test_hnsw_is_built_used_and_right(shelf: Shelf, database: Database) ->
         texts.update(made)
     jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="build_dense_index"))).jobs
     assert jobs
-    ended = await shelf.wait(jobs[0])
+    ended = await shelf.wait(jobs[-1])
     assert ended.state == common_pb2.JOB_STATE_SUCCEEDED, ended.error.message
     assert float(ended.result["recall"]) >= 0.98
     collection = await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="big"))
@@ -249,6 +249,65 @@ def test_merge_rewrites_an_item_rarely() -> None:
     assert np.all(np.diff([s.first_item for s in segments]) > 0)
 
 
+def _segments(*counts: tuple[int, int]) -> list[merging.Segment]:
+    """Segments of (items, dead), one after the other."""
+    out, first = [], 1
+    for n, (count, dead) in enumerate(counts):
+        out.append(merging.Segment(n, first, first + count - 1, count, dead))
+        first += count
+    return out
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ([(100, 0), (100, 24)], []),
+        ([(100, 0), (100, 25)], [[1]]),
+        ([(4, 1), (100, 0), (8, 8), (1, 1)], [[0], [2, 3]]),
+        ([(9_000, 0)] + [(10, 0)] * 9 + [(10, 3)], [list(range(1, 11))]),
+        ([(9_000, 3_000)] + [(10, 0)] * 10, [list(range(11))]),
+        ([(9_000, 3_000), (9_000, 0)] + [(10, 0)] * 9, [[0], list(range(2, 11))]),
+    ],
+)
+def test_what_is_merged(counts: list[tuple[int, int]], wanted: list[list[int]]) -> None:
+    chosen = merging.runs(_segments(*counts))
+    assert [[s.segment for s in run] for run in chosen] == wanted
+
+
+async def test_d01_deleted_words_leave_the_postings(shelf: Shelf, database: Database) -> None:
+    await shelf.create()
+    texts = {f"d{n}": f"canary{n} among word{n % 3} and others" for n in range(40)}
+    await shelf.put(texts)
+    await shelf.put({"last": "of a segment of its own"})
+    gone = [f"d{n}" for n in range(12)]
+    await shelf.stub.DeleteDocuments(
+        pb.DeleteDocumentsRequest(
+            request_id=rid(), collection_id="docs", document_ids=[*gone, "last"]
+        )
+    )
+    jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="merge_postings"))).jobs
+    assert len(jobs) == 1
+    assert (await shelf.wait(jobs[0])).result["merged"] == "2"
+    tenant = (shelf.client.tenant.tenant_id,)
+    with database.connect() as conn:
+        terms = {
+            row["term"]
+            for row in conn.execute(
+                "SELECT term FROM retriever.postings WHERE tenant_id = %s", tenant
+            )
+        }
+        dead = conn.execute(
+            "SELECT count(*) AS n FROM retriever.dead_items WHERE tenant_id = %s", tenant
+        ).fetchone()
+    assert not terms & {f"canari{n}" for n in range(12)} | terms & {f"canary{n}" for n in range(12)}
+    assert any(t.startswith("canar") for t in terms)
+    assert dead is not None
+    assert dead["n"] == 0
+    live = {i: t for i, t in texts.items() if i not in gone}
+    query = "canary3 canary20 word2 segment"
+    assert await _lexical_scores(shelf, query) == pytest.approx(_reference(live, query), abs=1e-6)
+
+
 async def _indexed(shelf: Shelf, collection: str, count: int = 320) -> common_pb2.Job:
     """Fills a collection until an index is built for it; returns the ended job."""
     await shelf.create(collection)
@@ -258,7 +317,7 @@ async def _indexed(shelf: Shelf, collection: str, count: int = 320) -> common_pb
         await shelf.put(made, collection)
     await shelf.put({"last": "one more text"}, collection)
     jobs = (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="build_dense_index"))).jobs
-    return await shelf.wait(jobs[0])
+    return await shelf.wait(jobs[-1])
 
 
 def _index_exists(database: Database, shelf: Shelf, collection: str, model: str) -> bool:
@@ -347,7 +406,9 @@ async def test_an_index_is_not_built_again_for_jobs_that_waited_meanwhile(
     monkeypatch.setattr(dense, "create_index", slowly)
     await shelf.create("busy")
     rng = random.Random(5)
-    await shelf.put({f"d{n}": f"{_text(rng)} own{n}" for n in range(310)}, "busy")
+    for part in range(2):
+        await shelf.put({f"{part}-{n}": f"{_text(rng)} {part}x{n}" for n in range(160)}, "busy")
+    await shelf.put({"one more": "which finds enough vectors"}, "busy")
     async with asyncio.timeout(30):
         await under_way.wait()
         await shelf.put({"late": "written during the build"}, "busy")
