@@ -39,9 +39,9 @@ class Calibrator:
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)
             pairs = await store.pairs(conn, upload_id)
-            placed = await items.sample_texts(conn, collection_id, _SYNTHETIC)
-        if collection is None:
-            raise Quarantine("NOT_FOUND", "The collection is gone.")
+            if collection is None:
+                raise Quarantine("NOT_FOUND", "The collection is gone.")
+            placed = await items.sample_texts(conn, collection_id, collection.model_id, _SYNTHETIC)
         if not pairs:
             made = questions_of([(p.document_id, p.text) for p in placed])
             pairs = [(q, [d]) for d, q in made]

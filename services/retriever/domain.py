@@ -36,6 +36,14 @@ class Space:
     ef_search: int | None
     index_tried: int = 0
 
+    def made_by(self, revision: str, dimensions: int) -> bool:
+        """Whether vectors of that revision can be compared with those of the space; one that is not
+        known, on either side, is taken for the same."""
+        if not self.dimensions or not self.vectors:
+            return True
+        unknown = not revision or not self.model_revision
+        return dimensions == self.dimensions and (unknown or revision == self.model_revision)
+
     def wants_index(self, promote_at: int) -> bool:
         """Whether an HNSW index is to be built: large enough, not there, not just tried."""
         return (

@@ -25,6 +25,9 @@ _BATCH: Final = 128
 _SAMPLE: Final = 8
 _MAX_ITEM_ERRORS: Final = 100
 _SAME: Final = 0.99
+_OTHER_MODEL: Final = (
+    "The model gives other vectors than it did: serve it under another id and re-embed with that."
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ class Backfiller:
             return {"vectors": "0"}
         made = 0
         for model_id in collection.writing:
-            made += await self._fill(job, collection, model_id)
+            filled = await self._fill(job, collection, model_id)
+            if not filled:
+                await self._adopt(collection_id, model_id)
+            made += filled
             await job.stop_if_cancelled()
         return {"vectors": str(made)}
 
@@ -65,7 +71,7 @@ class Backfiller:
                 await queue_drop(conn, self.jobs, collection_id, space)
                 await collections.drop_space(conn, collection_id, model_id)
             raise JobCancelled(job.job_id)
-        checked = await self._verify(collection_id, model_id)
+        checked, _ = await self._verify(collection_id, model_id)
         switched = job.subject.get("hold_switch") != "true"
         async with self.db.tenant() as conn:
             # Writers wait here, so nothing can be added that the new space lacks.
@@ -103,7 +109,12 @@ class Backfiller:
                 break
             after = waiting[-1].item
             batch = await self._documents(model_id, [_text(p) for p in waiting])
-            made += await self._store(collection, model_id, waiting, batch)
+            added = await self._store(collection, model_id, waiting, batch)
+            refused = not added and any(e.vector is not None for e in batch.items)
+            # Of a changed model they go in now, or the job fails.
+            if refused and await self._adopt(collection_id, model_id):
+                added = await self._store(collection, model_id, waiting, batch)
+            made += added
             await job.progress(base + made, base + total)
             if batch.passing is not None:
                 # Nothing is wrong with those texts: what was made is kept, the rest comes later.
@@ -140,14 +151,34 @@ class Backfiller:
                 raise Quarantine("NOT_FOUND", "The collection is gone.")
             return await put_vectors(conn, collection.collection_id, made, numbers)
 
-    async def _verify(self, collection_id: str, model_id: str) -> int:
-        """Embeds some stored passages again: their vectors must be what stands in the space."""
+    async def _adopt(self, collection_id: str, model_id: str) -> bool:
+        """Looks closer where the model has another revision than the space: one that gives the same
+        vectors (another address, another precision) is the space's from now on, then True; with
+        other vectors the job fails."""
         async with self.db.tenant() as conn:
-            sample = await items.sample_texts(conn, collection_id, _SAMPLE)
+            collection = await collections.get(conn, collection_id)
+        space = collection.space(model_id) if collection else None
+        if space is None or not space.vectors:
+            return False
+        checked, revision = await self._verify(collection_id, model_id)
+        if not checked or space.made_by(revision, space.dimensions):
+            return False
+        async with self.db.tenant() as conn:
+            await collections.get(conn, collection_id, lock=True)
+            await collections.set_revision(
+                conn, collection_id, model_id, space.model_revision, revision
+            )
+        return True
+
+    async def _verify(self, collection_id: str, model_id: str) -> tuple[int, str]:
+        """Embeds some stored passages again: their vectors must be what stands in the space. How
+        many it compared, and the model's revision."""
+        async with self.db.tenant() as conn:
+            sample = await items.sample_texts(conn, collection_id, model_id, _SAMPLE)
             stored = await items.vectors_of(conn, collection_id, model_id, [p.item for p in sample])
         sample = [p for p in sample if p.item in stored]
         if not sample:
-            return 0
+            return 0, ""
         batch = await self._documents(model_id, [_text(p) for p in sample])
         if batch.passing is not None:
             raise _later(batch.passing)
@@ -155,12 +186,10 @@ class Backfiller:
             if embedded.vector is None:
                 continue
             if embedded.vector.shape != stored[placed.item].shape:
-                raise Quarantine("MODEL_FAILED", "The model's dimensions changed meanwhile.")
+                raise Quarantine("MODEL_FAILED", _OTHER_MODEL)
             if float(np.dot(embedded.vector, stored[placed.item])) < _SAME:
-                raise Quarantine(
-                    "MODEL_FAILED", "The model gives other vectors for the same passages."
-                )
-        return len(sample)
+                raise Quarantine("MODEL_FAILED", _OTHER_MODEL)
+        return len(sample), batch.revision
 
 
 def _later(error: errors.DomainError) -> Retry:

@@ -116,7 +116,7 @@ class Reranker:
                 if not wanted[number]:
                     continue
                 question = questions.get(one.collection.model_id)
-                if question is None:
+                if question is None or one.vector is None:
                     return None
                 found = await items.token_vectors(
                     conn, one.scope.collection_id, one.collection.model_id, wanted[number]

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from services.common import context, deadlines, errors
@@ -14,7 +14,7 @@ from services.common.db import Database
 from services.common.errors import DomainError
 from services.retriever import candidates
 from services.retriever.calibrations import Calibrations
-from services.retriever.domain import Collection, Scope, TokenVectors, Vector
+from services.retriever.domain import Collection, Scope, Space, TokenVectors, Vector
 from services.retriever.embedding import Embedder
 from services.retriever.indexing import indexed_passage
 from services.retriever.legs import Found, Runner, ScopeQuery, ScopeResult, Stopwatch
@@ -74,10 +74,11 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True)
 class _Questions:
-    """The question's vectors by model."""
+    """The question's vectors by model, and the revisions that made them."""
 
-    vectors: Mapping[str, Vector]
-    tokens: Mapping[str, TokenVectors]
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
+    tokens: Mapping[str, TokenVectors] = field(default_factory=dict)
+    revisions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Searcher:
@@ -116,7 +117,7 @@ class Searcher:
             long = len(spec.query) > _LONG_QUERY
             terms, needles = await self._off_loop(long, _read, spec.query)
             asked = [
-                await self._ask(spec, s, found[s.collection_id], questions, terms, needles)
+                await self._ask(spec, s, found[s.collection_id], questions, terms, needles, notes)
                 for s in spec.scopes
             ]
             results = await self._run(spec, asked, watch)
@@ -167,9 +168,10 @@ class Searcher:
             {c.model_id for c in found.values() if c.active is not None and c.active.vectors > 0}
         )
         if spec.weight(Leg.DENSE) <= 0.0 or not any(c.isalnum() for c in spec.query):
-            return _Questions({}, {})
+            return _Questions()
         vectors: dict[str, Vector] = {}
         tokens: dict[str, TokenVectors] = {}
+        revisions: dict[str, str] = {}
         with watch.measure("embed_query"):
             made = await asyncio.gather(*(self._question(m, spec) for m in models))
         for model_id, answer in zip(models, made, strict=True):
@@ -182,15 +184,15 @@ class Searcher:
                     )
                 )
                 continue
-            vectors[model_id] = answer[0]
-            if answer[1] is not None:
-                tokens[model_id] = answer[1]
-        return _Questions(vectors, tokens)
+            vectors[model_id], late, revisions[model_id] = answer
+            if late is not None:
+                tokens[model_id] = late
+        return _Questions(vectors, tokens, revisions)
 
     async def _question(
         self, model_id: str, spec: SearchSpec
-    ) -> tuple[Vector, TokenVectors | None] | str:
-        """Vector and token vectors of the question, or why there are none."""
+    ) -> tuple[Vector, TokenVectors | None, str] | str:
+        """Vector, token vectors and revision of the question, or why there are none."""
         # Half of what is left at most: the other legs must still be able to answer.
         limit = min(self._embed_timeout_s, deadlines.timeout(60.0) / 2)
         try:
@@ -205,7 +207,7 @@ class Searcher:
         item = batch.items[0] if batch.items else None
         if item is None or item.vector is None:
             return item.error.reason if item is not None and item.error else "MODEL_FAILED"
-        return item.vector, item.tokens
+        return item.vector, item.tokens, batch.revision
 
     async def _ask(
         self,
@@ -215,11 +217,18 @@ class Searcher:
         questions: _Questions,
         terms: Sequence[str],
         needles: phrase.Needles,
+        notes: list[Note],
     ) -> ScopeQuery:
         vector = questions.vectors.get(collection.model_id)
         space = collection.active
-        if vector is not None and space is not None and space.dimensions != vector.shape[0]:
-            vector = None  # another model under the same name: its space is not this one
+        revision = questions.revisions.get(collection.model_id, "")
+        if (
+            vector is not None
+            and space is not None
+            and not space.made_by(revision, vector.shape[0])
+        ):
+            vector = None
+            notes.append(_changed_note(collection, space, revision))
         ram = None
         if self._fits_ram(scope) and terms and spec.weight(Leg.LEXICAL) > 0.0:
             ram = await self._in_ram(spec, scope, collection)
@@ -324,6 +333,21 @@ class Searcher:
 def _read(query: str) -> tuple[list[str], phrase.Needles]:
     """What the lexical and the phrase leg look for."""
     return query_terms(query, MAX_TERMS), phrase.needles(query)
+
+
+def _changed_note(collection: Collection, space: Space, revision: str) -> Note:
+    return Note(
+        "DENSE_LEG_SKIPPED",
+        "The model is another one than that of the stored vectors; lexical legs answered.",
+        {
+            "leg": "dense",
+            "model": space.model_id,
+            "reason": "MODEL_CHANGED",
+            "collection_id": collection.collection_id,
+            "stored_revision": space.model_revision,
+            "revision": revision,
+        },
+    )
 
 
 def _pending_notes(asked: Sequence[ScopeQuery]) -> list[Note]:

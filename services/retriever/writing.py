@@ -32,12 +32,18 @@ async def put_vectors(
     """Stores vectors of items; returns how many are new."""
     if not made.vectors:
         return 0
-    known = await collections.describe_space(
+    space = await collections.describe_space(
         conn, collection_id, made.model_id, made.revision, made.dimensions
     )
-    if known != made.dimensions:
-        # Another model under the old name: its vectors cannot be compared with those stored.
-        logs.get(__name__).error("dimensions_changed", model=made.model_id, stored=known)
+    if space is None or not space.made_by(made.revision, made.dimensions):
+        # Another model under the old name: its vectors cannot be compared with those stored. They
+        # stay pending, and the backfill looks closer.
+        logs.get(__name__).error(
+            "model_changed",
+            model=made.model_id,
+            revision=made.revision,
+            stored=space.model_revision if space else "",
+        )
         return 0
     by_item = {numbers[h]: v for h, v in made.vectors.items() if h in numbers}
     added = await items.insert_vectors(conn, collection_id, made.model_id, by_item)

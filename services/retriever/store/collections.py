@@ -14,6 +14,8 @@ _COLUMNS = """c.collection_id, c.display_name, c.description, c.default_recipe, 
     c.item_length, c.etag, c.create_time, c.update_time"""
 _SPACE_COLUMNS = """s.model_id AS space_model_id, s.model_revision, s.dimensions, s.state,
     s.vectors, s.index_name, s.ef_search, s.index_tried"""
+# A space without a vector is whatever the next vectors are.
+_BLANK = "s.dimensions = 0 OR (s.vectors = 0 AND s.index_name IS NULL)"
 _SPACE_ORDER = "s.state <> 'active', s.create_time"
 
 
@@ -239,19 +241,32 @@ async def being_reembedded(conn: Connection, collection_id: str) -> bool:
 
 async def describe_space(
     conn: Connection, collection_id: str, model_id: str, revision: str, dimensions: int
-) -> int:
-    """Records what the first vectors of a space told about their model; returns the dimensions
-    that the space has, 0 when it is gone."""
+) -> Space | None:
+    """Records what the first vectors of a space tell about their model; returns the space as it
+    is, None when it is gone."""
     row = await one(
         conn,
-        f"""UPDATE retriever.spaces
-            SET model_revision = CASE WHEN dimensions = 0 THEN %s ELSE model_revision END,
-                dimensions = CASE WHEN dimensions = 0 THEN %s ELSE dimensions END
-            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s
-            RETURNING dimensions""",
+        f"""UPDATE retriever.spaces AS s
+            SET model_revision = CASE WHEN {_BLANK} THEN %s ELSE s.model_revision END,
+                dimensions = CASE WHEN {_BLANK} THEN %s ELSE s.dimensions END
+            WHERE s.tenant_id = {TENANT} AND s.collection_id = %s AND s.model_id = %s
+            RETURNING {_SPACE_COLUMNS}""",
         (revision, dimensions, collection_id, model_id),
     )
-    return int(row["dimensions"]) if row else 0
+    return _space(row) if row else None
+
+
+async def set_revision(
+    conn: Connection, collection_id: str, model_id: str, old: str, new: str
+) -> None:
+    """Names a space's vectors by another revision, which was found to give the same ones."""
+    await run(
+        conn,
+        f"""UPDATE retriever.spaces SET model_revision = %s
+            WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s
+              AND model_revision = %s""",
+        (new, collection_id, model_id, old),
+    )
 
 
 async def count_vectors(conn: Connection, collection_id: str, model_id: str, change: int) -> None:

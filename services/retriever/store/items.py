@@ -369,8 +369,11 @@ async def find_chunk(
     return chunk_of(row) if row else None
 
 
-async def sample_texts(conn: Connection, collection_id: str, count: int) -> list[PlacedText]:
-    """Some items of a collection, each by one of its places, spread over the numbers."""
+async def sample_texts(
+    conn: Connection, collection_id: str, model_id: str, count: int
+) -> list[PlacedText]:
+    """Some items that have a vector of the model, each by one of its places, spread over the
+    numbers."""
     found = await rows(
         conn,
         f"""SELECT DISTINCT ON (c.item) c.item, c.text, c.section, d.title, d.document_id
@@ -380,8 +383,11 @@ async def sample_texts(conn: Connection, collection_id: str, count: int) -> list
             WHERE c.tenant_id = {TENANT} AND c.collection_id = %s AND c.item IN (
                 SELECT i.item FROM retriever.items AS i
                 WHERE i.tenant_id = {TENANT} AND i.collection_id = %s
+                  AND EXISTS (SELECT 1 FROM retriever.vectors AS v
+                      WHERE v.tenant_id = {TENANT} AND v.collection_id = i.collection_id
+                        AND v.model_id = %s AND v.item = i.item)
                 ORDER BY i.content_hash LIMIT %s)
             ORDER BY c.item""",
-        (collection_id, collection_id, count),
+        (collection_id, collection_id, model_id, count),
     )
     return [PlacedText(**row) for row in found]

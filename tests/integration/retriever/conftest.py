@@ -116,4 +116,5 @@ def shelf(retriever_stack: Stack, tenant: Tenant, double: EmbedderDouble) -> She
     double.down = double.rerank_down = double.constant_scores = False
     double.rerank_delay_s = double.delay_s = 0.0
     double.away.clear()
+    double.revision, double.other_vectors = "1", False
     return Shelf(retriever_stack.client(tenant))

@@ -55,7 +55,8 @@ def token_vectors(text: str) -> e.MultiVector:
 
 class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
     """`down`: every call fails; `texts`: how many documents were embedded; `delay_s`: per call;
-    `away`: part of a text -> reason why such texts fail alone, in an answer that is OK."""
+    `away`: part of a text -> reason why such texts fail alone, in an answer that is OK;
+    `other_vectors`: as of a model with other weights."""
 
     def __init__(self) -> None:
         self.down = False
@@ -64,6 +65,8 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         self.constant_scores = False
         self.delay_s = 0.0
         self.away: dict[str, str] = {}
+        self.revision = "1"
+        self.other_vectors = False
         self.texts = 0
         self.port = 0
 
@@ -79,7 +82,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         if request.input_type == e.INPUT_TYPE_DOCUMENT:
             self.texts += len(request.texts)
         items = [
-            e.EmbedItem(dense=e.DenseVector(values=vector(t, dimensions).tolist()), token_count=1)
+            e.EmbedItem(dense=e.DenseVector(values=self._vector(t, dimensions)), token_count=1)
             for t in request.texts
         ]
         for n, text in enumerate(request.texts):
@@ -89,7 +92,13 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         if e.VECTOR_KIND_MULTI_VECTOR in request.kinds:
             for item, text in zip(items, request.texts, strict=True):
                 item.multi_vector.CopyFrom(token_vectors(text))
-        return e.EmbedResponse(items=items, model=model, revision="1", dimensions=dimensions)
+        return e.EmbedResponse(
+            items=items, model=model, revision=self.revision, dimensions=dimensions
+        )
+
+    def _vector(self, text: str, dimensions: int) -> list[float]:
+        made = vector(text, dimensions)
+        return (made[::-1] if self.other_vectors else made).tolist()
 
     async def Rerank(self, request: e.RerankRequest, context: Any) -> e.RerankResponse:
         if self.rerank_down:
@@ -119,7 +128,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         models = [
             e.Model(
                 id=name,
-                revision="1",
+                revision=self.revision,
                 backend="double",
                 kinds=[e.VECTOR_KIND_DENSE],
                 multi_vector_codec=CODEC if name == "late" else "",

@@ -1,0 +1,77 @@
+"""Another model under the same id, and models that are served no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from nianlun.common.v1 import common_pb2
+from nianlun.retriever.v1 import retriever_pb2 as pb
+from tests.integration.retriever.conftest import Shelf, rid
+from tests.integration.retriever.embedder_double import EmbedderDouble
+
+SKIPPED = common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED
+
+
+async def _space(shelf: Shelf, model_id: str = "small") -> pb.EmbeddingSpace:
+    found = await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
+    return next(s for s in found.collection.spaces if s.model_id == model_id)
+
+
+async def _backfill(shelf: Shelf) -> common_pb2.Job:
+    request = pb.BackfillEmbeddingsRequest(request_id=rid(), collection_id="docs")
+    return await shelf.wait((await shelf.stub.BackfillEmbeddings(request)).job)
+
+
+async def test_another_model_under_the_same_id_is_reported_and_kept_apart(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    double.revision, double.other_vectors = "2", True
+    response = await shelf.search("heron reeds")
+    assert [h.document_id for h in response.hits] == ["a"]
+    skipped = next(d for d in response.degradations if d.kind == SKIPPED)
+    assert skipped.metadata["reason"] == "MODEL_CHANGED"
+    assert (skipped.metadata["stored_revision"], skipped.metadata["revision"]) == ("1", "2")
+    job = await shelf.put({"b": "the stork nests on chimneys"})
+    assert (job.state, job.result["pending"]) == (common_pb2.JOB_STATE_SUCCEEDED, "1")
+    ended = await _backfill(shelf)
+    assert ended.state == common_pb2.JOB_STATE_FAILED
+    assert ended.error.reason == common_pb2.ERROR_REASON_MODEL_FAILED
+    space = await _space(shelf)
+    assert (space.vectors, space.pending, space.model_revision) == (1, 1, "1")
+    # The old model is back: nothing was mixed.
+    double.revision, double.other_vectors = "1", False
+    assert (await _backfill(shelf)).state == common_pb2.JOB_STATE_SUCCEEDED
+    assert not (await shelf.search("heron reeds")).degradations
+
+
+@pytest.mark.parametrize("pending", [True, False])
+async def test_a_revision_that_gives_the_same_vectors_is_taken_over_by_a_backfill(
+    shelf: Shelf, double: EmbedderDouble, pending: bool
+) -> None:
+    await shelf.create()
+    await shelf.put({f"d{n}": f"heron number {n}" for n in range(12)})
+    double.revision = "2"
+    assert SKIPPED in {d.kind for d in (await shelf.search("heron")).degradations}
+    if pending:
+        await shelf.put({"new": "the stork nests on chimneys"})
+    assert (await _backfill(shelf)).state == common_pb2.JOB_STATE_SUCCEEDED
+    space = await _space(shelf)
+    assert (space.vectors, space.pending, space.model_revision) == (12 + pending, 0, "2")
+    assert not (await shelf.search("heron")).degradations
+
+
+async def test_an_emptied_space_takes_the_model_that_comes_next(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    await shelf.stub.DeleteDocuments(
+        pb.DeleteDocumentsRequest(request_id=rid(), collection_id="docs", document_ids=["a"])
+    )
+    double.revision, double.other_vectors = "2", True
+    await shelf.put({"b": "the stork nests on chimneys"})
+    space = await _space(shelf)
+    assert (space.vectors, space.model_revision) == (1, "2")
+    assert not (await shelf.search("stork")).degradations
