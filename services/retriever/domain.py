@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -83,10 +83,14 @@ class Collection:
         """The space of that model, if there is one."""
         return next((s for s in self.spaces if s.model_id == model_id), None)
 
-    @property
-    def writing(self) -> tuple[str, ...]:
-        """Models whose vectors new documents get: every space that may become active."""
-        return tuple(s.model_id for s in self.spaces)
+    def writing(self, served: Container[str] | None) -> tuple[str, ...]:
+        """Models whose vectors new documents get: that of the active space, and of every other one
+        that may become active, as long as its model is among the `served` (None: not known)."""
+        return tuple(
+            s.model_id
+            for s in self.spaces
+            if s.state == "active" or served is None or s.model_id in served
+        )
 
 
 @dataclass(frozen=True)

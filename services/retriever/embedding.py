@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from nianlun.common.v1 import common_pb2
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
-from services.common import status
+from services.common import logs, status
 from services.common.errors import DomainError
 from services.retriever import late
 from services.retriever.domain import TokenVectors, Vector
@@ -98,6 +98,15 @@ class Embedder(Protocol):
         self, model_id: str, query: str, documents: Sequence[str], budget_s: float
     ) -> Reranked:
         """Scores of documents for a question, as many as the budget allows."""
+
+
+async def served(embedder: Embedder) -> frozenset[str] | None:
+    """Ids of the served models, None while the service does not say."""
+    try:
+        return frozenset(m.model_id for m in await embedder.models())
+    except DomainError as error:
+        logs.get(__name__).warning("models_unknown", reason=error.reason)
+        return None
 
 
 class GrpcEmbedder:

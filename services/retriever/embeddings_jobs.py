@@ -13,7 +13,7 @@ from services.common.db import Database
 from services.common.jobs import JobCancelled, JobRun, Jobs, Quarantine, Retry
 from services.retriever.chunking import content_hash
 from services.retriever.domain import Collection, ModelVectors
-from services.retriever.embedding import Batch, Embedder
+from services.retriever.embedding import Batch, Embedder, served
 from services.retriever.indexing import indexed_passage
 from services.retriever.promotion import queue_build, queue_drop
 from services.retriever.store import collections, items
@@ -47,13 +47,16 @@ class Backfiller:
         if collection is None:
             return {"vectors": "0"}
         made = 0
-        for model_id in collection.writing:
+        writing = collection.writing(await served(self.embedder))
+        for model_id in writing:
             filled = await self._fill(job, collection, model_id)
             if not filled:
                 await self._adopt(collection_id, model_id)
             made += filled
             await job.stop_if_cancelled()
-        return {"vectors": str(made)}
+        # Spaces of models that are served no longer stay as they are.
+        left = [s.model_id for s in collection.spaces if s.model_id not in writing]
+        return {"vectors": str(made), **({"not_served": ", ".join(left)} if left else {})}
 
     async def reembed(self, job: JobRun) -> dict[str, str]:
         """Fills the new space, verifies it and switches. A rerun goes on where it was."""

@@ -20,7 +20,7 @@ from services.retriever.domain import (
     ReadDocument,
     Upload,
 )
-from services.retriever.embedding import Embedder
+from services.retriever.embedding import Embedder, served
 from services.retriever.merging import queue_merge
 from services.retriever.promotion import queue_build
 from services.retriever.reading import reader
@@ -121,9 +121,10 @@ class Ingester:
             await self._fail(job, collection, upload_id, upload, error, tally)
         if not group.documents:
             return
-        made = [await self._embed(collection, m, group.texts) for m in collection.writing]
+        models = await served(self.embedder)
+        made = [await self._embed(collection, m, group.texts) for m in collection.writing(models)]
         async with self.db.tenant() as conn:
-            await self._write(conn, collection, upload_id, group, made, tally)
+            await self._write(conn, collection, upload_id, group, made, models, tally)
             await job.keep(conn, tally.result())
 
     async def _changed(
@@ -205,6 +206,7 @@ class Ingester:
         upload_id: str,
         group: _Group,
         made: Sequence[ModelVectors],
+        models: frozenset[str] | None,
         tally: Tally,
     ) -> None:
         """One transaction: readers see each document as it was or as it is now."""
@@ -242,18 +244,19 @@ class Ingester:
         tally.created += fresh
         tally.replaced += len(taken) - fresh
         tally.chunks += chunks
-        tally.pending += await self._follow_up(conn, collection_id, locked, numbers)
+        tally.pending += await self._follow_up(conn, locked, locked.writing(models), numbers)
 
     async def _follow_up(
         self,
         conn: Connection,
-        collection_id: str,
         collection: Collection,
+        writing_to: Sequence[str],
         numbers: Mapping[bytes, int],
     ) -> int:
         """Queues what the write made necessary; returns how many texts lack an active vector."""
+        collection_id = collection.collection_id
         pending = 0
-        for model_id in collection.writing:
+        for model_id in writing_to:
             done = await items.embedded(conn, collection_id, model_id, list(numbers))
             lacking = len(numbers) - len(done)
             pending += lacking if model_id == collection.model_id else 0

@@ -12,10 +12,10 @@ from nianlun.common.v1 import common_pb2
 from services.common import errors, logs
 from services.common.db import Connection, Database
 from services.common.errors import DomainError
-from services.common.jobs import Jobs
+from services.common.jobs import JobRecord, Jobs
 from services.retriever import writing
 from services.retriever.calibrating import CALIBRATE
-from services.retriever.domain import Collection, Document, StoredChunk, Upload
+from services.retriever.domain import Collection, Document, Space, StoredChunk, Upload
 from services.retriever.embedding import Embedder
 from services.retriever.embeddings_jobs import REEMBED
 from services.retriever.ingest import BACKFILL, INGEST
@@ -222,8 +222,7 @@ class Library:
         # Left behind by a job that failed or was cancelled: gone, or gone on with.
         stale = [m for m in building if m != model_id]
         for left in stale:
-            await queue_drop(conn, self.jobs, collection_id, found.space(left))
-            await collections.drop_space(conn, collection_id, left)
+            await self._drop(conn, collection_id, found.space(left))
         if found.space(model_id) is None and len(found.spaces) - len(stale) >= MAX_SPACES:
             raise errors.failed_precondition(
                 "too_many_spaces", f"A collection has at most {MAX_SPACES} embedding spaces."
@@ -256,10 +255,37 @@ class Library:
             if await items.count_pending(conn, collection_id, target) > 0:
                 raise errors.failed_precondition("pending", "The space lacks vectors.")
             await collections.activate_space(conn, collection_id, target)
-            if drop_previous:
-                await queue_drop(conn, self.jobs, collection_id, found.active)
-                await collections.drop_space(conn, collection_id, found.model_id)
+            gone: list[Space | None] = [found.active]
+        else:
+            # Nothing to switch: what else there is was left behind, perhaps of a model that is
+            # served no longer.
+            filled = await collections.being_reembedded(conn, collection_id)
+            gone = [
+                s
+                for s in found.spaces
+                if s.model_id != target and not (filled and s.state == "building")
+            ]
+        if drop_previous:
+            for left in gone:
+                await self._drop(conn, collection_id, left)
         return await self.collection(conn, collection_id)
+
+    async def cancelled(self, conn: Connection, job: JobRecord) -> None:
+        """Drops what a re-embedding leaves behind that is cancelled while no handler has it."""
+        if job.kind != REEMBED or job.state != "cancelled":
+            return
+        collection_id = job.subject["collection_id"]
+        found = await collections.get(conn, collection_id, lock=True)
+        space = found.space(job.subject["model_id"]) if found else None
+        if space is None or space.state != "building":
+            return
+        if not await collections.being_reembedded(conn, collection_id):
+            await self._drop(conn, collection_id, space)
+
+    async def _drop(self, conn: Connection, collection_id: str, space: Space | None) -> None:
+        if space is not None:
+            await queue_drop(conn, self.jobs, collection_id, space)
+            await collections.drop_space(conn, collection_id, space.model_id)
 
     async def calibrate(
         self, conn: Connection, collection_id: str, pairs: Sequence[Pair]

@@ -356,7 +356,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def CancelJob(
         self, request: pb.CancelJobRequest, context: _Context
     ) -> pb.CancelJobResponse:
-        return await self._jobs.cancel(request, pb.CancelJobResponse)
+        return await self._jobs.cancel(request, pb.CancelJobResponse, self._library.cancelled)
 
     async def ReplayJob(
         self, request: pb.ReplayJobRequest, context: _Context

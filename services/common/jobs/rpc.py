@@ -5,7 +5,7 @@ A servicer delegates, for instance ``return GetJobResponse(job=await self._jobs_
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 
 from nianlun.common.v1 import common_pb2
 from services.common import context, validate
-from services.common.db import Database
+from services.common.db import Connection, Database
 from services.common.idempotency import replay_or_run
 from services.common.jobs.facade import Jobs
-from services.common.jobs.model import STATE_NAMES
+from services.common.jobs.model import STATE_NAMES, JobRecord
 from services.common.pages import page
 
 M = TypeVar("M", bound=Message)
@@ -67,14 +67,25 @@ class JobRpcs:
             token = wanted.next_token(jobs[-1].create_time.isoformat(), jobs[-1].job_id)
         return [job.message() for job in jobs], token
 
-    async def cancel(self, request: Any, response_type: type[M]) -> M:
-        """CancelJob, idempotent by request_id. ``response_type`` has a field ``job``."""
+    async def cancel(
+        self,
+        request: Any,
+        response_type: type[M],
+        then: Callable[[Connection, JobRecord], Awaitable[None]] | None = None,
+    ) -> M:
+        """CancelJob, idempotent by request_id. ``response_type`` has a field ``job``.
+
+        ``then`` tidies up in the same transaction after a job that has ended: one that had not
+        begun, or waited for another attempt, has no handler that could.
+        """
         validate.request_id(request.request_id)
         job_id = validate.ident("job_id", request.job_id)
         async with self._db.tenant() as conn:
 
             async def cancel() -> M:
                 job = await self._jobs.cancel_in(conn, job_id)
+                if then is not None and job.ended:
+                    await then(conn, job)
                 return _with_job(response_type, job.message())
 
             return await replay_or_run(conn, self._schema, request, response_type, cancel)

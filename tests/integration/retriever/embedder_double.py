@@ -56,7 +56,7 @@ def token_vectors(text: str) -> e.MultiVector:
 class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
     """`down`: every call fails; `texts`: how many documents were embedded; `delay_s`: per call;
     `away`: part of a text -> reason why such texts fail alone, in an answer that is OK;
-    `other_vectors`: as of a model with other weights."""
+    `gone`: models that are served no longer; `other_vectors`: as of a model with other weights."""
 
     def __init__(self) -> None:
         self.down = False
@@ -67,6 +67,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         self.away: dict[str, str] = {}
         self.revision = "1"
         self.other_vectors = False
+        self.gone: set[str] = set()
         self.texts = 0
         self.port = 0
 
@@ -79,6 +80,8 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
         await self._gate(context)
         model = request.model or "small"
         dimensions = DIMENSIONS[model]
+        if model in self.gone:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such model")
         if request.input_type == e.INPUT_TYPE_DOCUMENT:
             self.texts += len(request.texts)
         items = [
@@ -140,6 +143,7 @@ class EmbedderDouble(embedder_pb2_grpc.EmbedderServiceServicer):
                 calibration=e.Calibration(unrelated=0.1, relevant=0.3, exact=0.9),
             )
             for name, size in DIMENSIONS.items()
+            if name not in self.gone
         ]
         models.append(e.Model(id="rr", can_rerank=True, default_reranker=True, ready=True))
         return e.ListModelsResponse(models=models)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
 from tests.integration.retriever.conftest import Shelf, rid
 from tests.integration.retriever.embedder_double import EmbedderDouble
+from tests.support.stack import Stack
 
 SKIPPED = common_pb2.DEGRADATION_KIND_DENSE_LEG_SKIPPED
 
@@ -75,3 +79,80 @@ async def test_an_emptied_space_takes_the_model_that_comes_next(
     space = await _space(shelf)
     assert (space.vectors, space.model_revision) == (1, "2")
     assert not (await shelf.search("stork")).degradations
+
+
+async def _reembed(shelf: Shelf, model: str, *, hold_switch: bool = False) -> common_pb2.Job:
+    request = pb.StartReembedRequest(
+        request_id=rid(), collection_id="docs", model_id=model, hold_switch=hold_switch
+    )
+    return (await shelf.stub.StartReembed(request)).job
+
+
+async def _spaces(shelf: Shelf) -> dict[str, int]:
+    found = await shelf.stub.GetCollection(pb.GetCollectionRequest(collection_id="docs"))
+    return {s.model_id: s.state for s in found.collection.spaces}
+
+
+async def test_the_space_of_a_model_that_is_gone_fails_no_job_and_can_be_dropped(
+    shelf: Shelf, double: EmbedderDouble, retriever_stack: Stack
+) -> None:
+    app: Any = retriever_stack.apps["retriever"]
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    await shelf.wait(await _reembed(shelf, "large"))
+    assert set(await _spaces(shelf)) == {"small", "large"}
+    double.gone = {"small"}
+    app._parts.embedder._models_until = 0.0
+    try:
+        job = await shelf.put({"b": "the stork nests on chimneys"})
+        assert (job.state, job.result["pending"]) == (common_pb2.JOB_STATE_SUCCEEDED, "0")
+        assert not (await shelf.stub.ListJobs(pb.ListJobsRequest(kind="backfill"))).jobs
+        ended = await _backfill(shelf)
+        assert ended.state == common_pb2.JOB_STATE_SUCCEEDED
+        assert ended.result["not_served"] == "small"
+        changed = await shelf.stub.SwitchEmbedding(
+            pb.SwitchEmbeddingRequest(
+                request_id=rid(), collection_id="docs", model_id="large", drop_previous=True
+            )
+        )
+    finally:
+        double.gone = set()
+        app._parts.embedder._models_until = 0.0
+    assert [s.model_id for s in changed.collection.spaces] == ["large"]
+    assert (await shelf.found("stork"))[0] == "b"
+
+
+async def test_a_switch_to_the_active_model_leaves_what_is_being_filled(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    double.away["heron"] = "OVERLOADED"
+    job = await _reembed(shelf, "large")
+    request = pb.SwitchEmbeddingRequest(
+        request_id=rid(), collection_id="docs", model_id="small", drop_previous=True
+    )
+    await shelf.stub.SwitchEmbedding(request)
+    assert (await _spaces(shelf))["large"] == pb.SPACE_STATE_BUILDING
+    double.away.clear()
+    assert (await shelf.wait(job)).state == common_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_a_reembedding_that_is_cancelled_while_it_waits_leaves_no_space(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    double.away["heron"] = "OVERLOADED"
+    job = await _reembed(shelf, "large")
+    async for update in shelf.stub.WatchJob(pb.WatchJobRequest(job_id=job.job_id), timeout=30):
+        if update.job.state == common_pb2.JOB_STATE_RETRYING:
+            break
+    await shelf.stub.CancelJob(pb.CancelJobRequest(request_id=rid(), job_id=job.job_id))
+    double.away.clear()
+    assert (await shelf.wait(job)).state == common_pb2.JOB_STATE_CANCELLED
+    async with asyncio.timeout(10):
+        # One that ran at that moment drops it itself.
+        while "large" in await _spaces(shelf):  # noqa: ASYNC110 - there is nothing to wait for
+            await asyncio.sleep(0.05)
+    assert set(await _spaces(shelf)) == {"small"}
