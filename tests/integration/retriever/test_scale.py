@@ -379,15 +379,19 @@ async def test_an_index_that_failed_its_check_is_not_tried_at_once_again(
 async def test_a_graph_that_is_too_coarse_is_built_again_with_more_links(
     shelf: Shelf, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coarse, fine = dense.Graph(m=2, ef_construction=4), dense.Graph(m=24, ef_construction=100)
-    monkeypatch.setattr(promotion, "_GRAPHS", (coarse, fine))
-    monkeypatch.setattr(promotion, "_WIDTHS", (20,))
-    assert float((await _indexed(shelf, "coarse")).result["recall"]) >= 0.99
+    verdicts = iter([(None, 0.5), (100, 1.0)])
+
+    async def check(*_: object) -> tuple[int | None, float]:
+        return next(verdicts)
+
+    monkeypatch.setattr(promotion.Promoter, "_check", check)
+    ended = await _indexed(shelf, "coarse")
+    assert (ended.result["ef_search"], ended.result["recall"]) == ("100", "1.0000")
     name = dense.index_name(shelf.client.tenant.tenant_id, "coarse", "small")
     with database.connect() as conn:
         found = conn.execute("SELECT reloptions FROM pg_class WHERE relname = %s", (name,))
         options = [row["reloptions"] for row in found]
-    assert options == [["m=24", "ef_construction=100"]]
+    assert options == [["m=32", "ef_construction=200"]]
 
 
 async def test_an_index_is_not_built_again_for_jobs_that_waited_meanwhile(
