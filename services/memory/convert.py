@@ -17,7 +17,7 @@ from services.memory.load import Loaded
 from services.memory.readings import ReadingHit
 from services.memory.recall import Ranked
 from services.memory.selection import Left
-from services.memory.store.turns import SessionRow
+from services.memory.store.sessions import SessionRow
 from services.memory.store.usage import UsageRow
 from services.memory.tokens import position_token
 from services.search.types import Leg

@@ -18,6 +18,7 @@ from services.memory.apply import apply
 from services.memory.deps import Deps
 from services.memory.domain import Turn
 from services.memory.extraction.extractor import Extractor, GarbageAnswer, Outcome
+from services.memory.store import sessions as session_store
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
@@ -184,7 +185,7 @@ class Digester:
         self, run: JobRun, conn: Connection, user_id: str, session_id: str
     ) -> None:
         every = (await usage_store.settings(conn)).summary_every
-        session = await turn_store.session(conn, user_id, session_id)
+        session = await session_store.get(conn, user_id, session_id)
         latest = await summary_store.latest(conn, user_id, session_id)
         covered = latest.covered_until if latest else 0
         if session is None or session.turns - covered < every:

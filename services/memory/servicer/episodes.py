@@ -17,6 +17,7 @@ from services.memory.extraction.text import language_of
 from services.memory.keys import note_key
 from services.memory.servicer import base
 from services.memory.store import episodes as store
+from services.memory.store import sessions as session_store
 from services.memory.store import summaries as summary_store
 from services.memory.store import turns as turn_store
 from services.memory.store import usage as usage_store
@@ -152,7 +153,7 @@ class EpisodeRpcs(base.Rpcs):
         session_id = base.optional_ident("session_id", request.session_id)
 
         async def run(conn: Connection) -> pb.RefreshSummaryResponse:
-            if session_id and await turn_store.session(conn, user_id, session_id) is None:
+            if session_id and await session_store.get(conn, user_id, session_id) is None:
                 raise errors.not_found("session", session_id)
             job_id = await self.deps.enqueue_session(
                 conn, "summary", tenant_id, user_id, session_id

@@ -18,6 +18,7 @@ from services.memory.append import Incoming
 from services.memory.domain import Layer, Message, Turn
 from services.memory.erase import Eraser
 from services.memory.servicer import base
+from services.memory.store import sessions as session_store
 from services.memory.store import turns as store
 from services.memory.store import usage as usage_store
 from services.memory.threads import by_size
@@ -211,7 +212,7 @@ class TurnRpcs(base.Rpcs):
         session_id = base.session(request.session_id)
 
         async def run(conn: Connection) -> pb.EndSessionResponse:
-            if not await store.end_session(conn, user_id, session_id):
+            if not await session_store.end(conn, user_id, session_id):
                 raise errors.not_found("session", session_id)
             job_id = await self.deps.enqueue_session(
                 conn, "end_session", tenant_id, user_id, session_id
@@ -227,7 +228,7 @@ class TurnRpcs(base.Rpcs):
         page = validate.page(request, max_size=base.MAX_PAGE, default=base.DEFAULT_PAGE)
         after = _time_cursor(page)
         async with self.deps.db.tenant() as conn:
-            rows = await store.sessions(
+            rows = await session_store.page(
                 conn,
                 base.user(request.user_id),
                 (after[0], str(after[1])) if after else None,
