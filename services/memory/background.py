@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from services.common.idempotency import purge as purge_requests
-from services.common.jobs import JobRun, Jobs
+from services.common.jobs import JobRun, Jobs, Retry
 from services.memory.deps import SCHEMA, Deps
 from services.memory.digest import Digester, quarantine_if_any
 from services.memory.store import episodes as vector_store
@@ -82,7 +82,7 @@ class Background:
             if made is not None
         }
         refused = blank | {row[0] for row in wanted if row[0] not in found}
-        for item_id in refused - blank:
+        for item_id in refused - blank if reply.later is None else ():
             await run.item_error(item_id, "MODEL_FAILED", f"The model gave no vector for a {kind}.")
         async with self.deps.db.tenant(run.tenant_id) as conn:
             there = await turn_store.lock_user(conn, user_id)
@@ -95,6 +95,9 @@ class Background:
                 conn, user_id, kind, reply.model_id, {i: v for i, v in found.items() if i in alive}
             )
             await turn_store.bump_index(conn, user_id)
+        if reply.later is not None:
+            # Nothing is wrong with those items: what was made is kept, the rest comes later.
+            raise Retry(reply.later.reason, reply.later.retry_after_s, "The embedder is away.")
         return len(found), refused
 
     async def retention(self, run: JobRun) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from nianlun.embedder.v1 import embedder_pb2, embedder_pb2_grpc
-from services.common import deadlines, errors
+from services.common import deadlines, errors, status
 from services.memory.vectors import ItemVectors, Model, PackedTokens, Question
 from services.search import late
 from services.search.types import FloatArray
@@ -21,11 +21,12 @@ _MODELS_TTL_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Embedded:
-    """Vectors of some texts, by index; a text that could not be embedded has None and a reason."""
+    """Vectors of some texts, by index; a text that could not be embedded has None. `later`: why one
+    of them may well be embedded another time, the model having been away or busy for a moment."""
 
     model_id: str
     items: tuple[ItemVectors | None, ...]
-    reasons: tuple[str, ...] = ()
+    later: errors.DomainError | None = None
 
 
 class Embedder(Protocol):
@@ -80,10 +81,11 @@ class GrpcEmbedder:
     async def documents(self, texts: Sequence[str]) -> Embedded:
         """See `Embedder`."""
         reply = await self._embed(texts, embedder_pb2.INPUT_TYPE_DOCUMENT)
+        failures = (status.from_item(i.error) for i in reply.items if i.HasField("error"))
         return Embedded(
             _model_id(reply.model, reply.revision),
             tuple(map(_stored, reply.items)),
-            tuple(i.error.message if i.HasField("error") else "" for i in reply.items),
+            next((e for e in failures if e.retryable), None),
         )
 
     async def _model_info(self) -> embedder_pb2.Model:

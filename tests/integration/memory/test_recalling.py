@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from nianlun.common.v1 import common_pb2
+from nianlun.embedder.v1 import embedder_pb2
 from nianlun.memory.v1 import memory_pb2 as pb
+from services.common import status
 from services.local.environment import free_ports
+from services.memory.embedding import GrpcEmbedder
 from tests.integration.memory.calls import Memory, rid
 from tests.integration.memory.test_writing import answer, fact
 from tests.support import fake_llm as fake
@@ -201,3 +206,33 @@ async def test_what_has_no_vector_yet_shows_in_every_search(databases: Databases
     finally:
         await working.stop()
         await stack.stop()
+
+
+async def test_w06_an_item_that_failed_while_the_model_was_busy_is_tried_again(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed, away = GrpcEmbedder._embed, ["heron"]
+
+    async def busy(self: GrpcEmbedder, texts: Any, kind: Any) -> embedder_pb2.EmbedResponse:
+        reply = await embed(self, texts, kind)
+        for item, text in zip(reply.items, texts, strict=True):
+            if kind == embedder_pb2.INPUT_TYPE_DOCUMENT and away and away[0] in text:
+                item.Clear()
+                item.error.CopyFrom(status.item_error("OVERLOADED", "busy"))
+        return reply
+
+    monkeypatch.setattr(GrpcEmbedder, "_embed", busy)
+    await memory.say("u", "I photographed a heron in the reeds today.", "Nice.")
+    async with asyncio.timeout(60):
+        while True:
+            jobs = (await memory.stub.ListJobs(pb.ListJobsRequest(kind="embed"))).jobs
+            if any(j.state == common_pb2.JOB_STATE_RETRYING for j in jobs):
+                break
+            assert not any(j.state == common_pb2.JOB_STATE_SUCCEEDED for j in jobs)
+            await asyncio.sleep(0.05)
+    assert jobs[0].error.reason == common_pb2.ERROR_REASON_OVERLOADED
+    away.clear()
+    ended = [j async for j in memory.stub.WatchJob(pb.WatchJobRequest(job_id=jobs[0].job_id))]
+    assert ended[-1].job.state == common_pb2.JOB_STATE_SUCCEEDED
+    assert int(ended[-1].job.result["embedded"]) >= 1
+    assert ended[-1].job.result["failed"] == "0"
