@@ -71,7 +71,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("turns", {"flags": None}),
     ("turns", {"metadata": {"k": None}}),
     ("turns", {"metadata": {"k": {"a": "b"}}}),
-    ("turns", {"metadata": {"k": 2**64}}),
+    ("turns", {"metadata": {"k": 10**400}}),
     ("turns", {"metadata": {"k": [1]}}),
     ("turns", {"metadata": {"k": {"$timestamp": "soon"}}}),
     ("turns", {"metadata": []}),
@@ -104,6 +104,15 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("readings", {"times": 2**31 - 1}),
     ("readings", {"metadata": {"k": float("inf")}}),
 ]
+
+
+def test_a_number_that_no_int64_holds_is_the_double_that_it_was() -> None:
+    stored = columns("turns", metadata={"k": 2**64, "i": 2**63 - 1, "d": {"$double": "1e+20"}})
+    assert stored["metadata"] == {
+        "k": {"$double": "1.8446744073709552e+19"},
+        "i": 2**63 - 1,
+        "d": {"$double": "1e+20"},
+    }
 
 
 @pytest.mark.parametrize(("kind", "changes"), BAD)
