@@ -201,7 +201,8 @@ def tombstone_hash(tenant_id: str, user_id: str, kind: str, content: str) -> str
 
 
 def value_tombstones(tenant_id: str, user_id: str, kind: str, content: str) -> tuple[str, str]:
-    """Hashes of the tombstone of a value: the one to leave, and the one that was left for it while keys did not keep the signs of numbers, which holds still."""
+    """Hashes of the tombstone of a value: the one to leave, and the one that was left for it while
+    keys did not keep the signs of numbers, which holds still."""
     new = _salted(tenant_id, user_id, kind, "signs", value_key(content))
     return new, tombstone_hash(tenant_id, user_id, kind, content)
 

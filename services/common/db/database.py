@@ -31,9 +31,10 @@ from services.common.telemetry import PoolState
 _Start = Callable[[Connection], Awaitable[object]]
 
 _RECONNECT_S = 5.0
-_FRESH_S = 0.25
 """How long the pool insists on one reconnection: beyond it the next caller starts a fresh attempt,
 so that recovery after an outage never waits for a long back-off."""
+_FRESH_S = 0.25
+"""So long after its last use a connection is taken to be alive."""
 _LEFT_BY_SERVER: Final = (
     psycopg.errors.ReadOnlySqlTransaction,  # after a failover: this server is the standby now
     psycopg.errors.IdleInTransactionSessionTimeout,

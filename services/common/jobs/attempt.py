@@ -171,7 +171,8 @@ class Attempts:
                 await self._store.cancel_leased(conn, job_id, lease)
             label = "cancelled"
         except asyncio.CancelledError:
-            await self._release(job, lease)
+            if not await self._release(job, lease):
+                self._unwritten.add(job_id)
             raise
         except Exception as error:  # noqa: BLE001 - the job runner: all ends in a state
             outcome = outcome_of(error)
@@ -246,17 +247,20 @@ class Attempts:
         # A provider that says when to come back knows better, within reason.
         return min(max(wait, outcome.after_s or 0.0), max(longest, 3600.0))
 
-    async def _release(self, job: JobRecord, lease: str) -> None:
-        """Give a job back while this task is being cancelled; else its lease runs out."""
+    async def _release(self, job: JobRecord, lease: str) -> bool:
+        """Give a job back while this task is being cancelled; False where it could not be written
+        down, and its lease runs out."""
 
-        async def give_back() -> None:
+        async def give_back() -> bool:
             try:
                 async with self._db.tenant(job.tenant_id) as conn:
                     await self._store.release(conn, job.job_id, lease)
             except errors.DomainError as error:
                 self._log.warning("job_not_released", job_id=job.job_id, reason=error.reason)
+                return False
+            return True
 
-        await asyncio.shield(asyncio.ensure_future(give_back()))
+        return await asyncio.shield(asyncio.ensure_future(give_back()))
 
     def _tell_failure(self, job: JobRecord, outcome: Outcome, error: Exception) -> None:
         expected = isinstance(error, Retry | Quarantine | errors.DomainError | TimeoutError)

@@ -148,10 +148,11 @@ class JobStore:
     async def progress(
         self, conn: Connection, job_id: str, lease: str, done: int, total: int | None
     ) -> bool:
-        """Set done and, unless None, total."""
+        """Set done and, unless None, total. Failures count from where a job got furthest."""
         return await self._write(
             conn,
             "UPDATE {jobs} SET done = %(done)s, total = coalesce(%(total)s, total),"
+            " failures = CASE WHEN %(done)s > done THEN 0 ELSE failures END,"
             f" update_time = clock_timestamp() WHERE {_LEASED}",
             job_id=job_id,
             lease=lease,
@@ -177,10 +178,12 @@ class JobStore:
     async def keep(
         self, conn: Connection, job_id: str, lease: str, result: Mapping[str, str]
     ) -> bool:
-        """Note the result so far; locks the row as ``holds`` does."""
+        """Note the result so far; locks the row as ``holds`` does. A job that got further is not
+        one of which its workers die: failures count from here."""
         return await self._write(
             conn,
-            "UPDATE {jobs} SET result = %(result)s, update_time = clock_timestamp()"
+            "UPDATE {jobs} SET result = %(result)s, update_time = clock_timestamp(),"
+            " failures = CASE WHEN result = %(result)s THEN failures ELSE 0 END"
             f" WHERE {_LEASED}",
             job_id=job_id,
             lease=lease,

@@ -544,6 +544,32 @@ async def test_w07_a_job_that_its_workers_die_of_ends(jobs_db: Database):
     assert "died" in (job.error_message or "")
 
 
+@pytest.mark.parametrize("noted", ["progress", "keep"])
+async def test_w07_workers_that_die_while_a_job_gets_further_do_not_end_it(
+    jobs_db: Database, noted: str
+):
+    jobs = _jobs(jobs_db)
+
+    async def handler(run: JobRun):
+        if run.attempt == 6:
+            return {"attempts": str(run.attempt)}
+        if noted == "progress":
+            await run.progress(run.attempt)
+        else:
+            async with jobs_db.tenant(run.tenant_id) as conn:
+                await run.keep(conn, {"at": str(run.attempt)})
+        with jobs_db.test_database.connect() as owner:
+            owner.execute("UPDATE memory_queue.procrastinate_workers SET last_heartbeat = 'epoch'")
+            owner.execute("SELECT memory.requeue_stalled('1 second')")
+        await asyncio.sleep(30)
+
+    jobs.register("k", handler, timeout_s=60, resumes=True)
+    job_id = await _enqueue(jobs_db, jobs)
+    async with _working(jobs, concurrency=8):
+        job = await _ended(jobs, job_id, 60)
+    assert (job.state, job.attempts) == ("succeeded", 6)
+
+
 async def test_an_outage_in_which_an_end_cannot_be_written_is_no_death(
     jobs_db: Database, monkeypatch: pytest.MonkeyPatch
 ):
