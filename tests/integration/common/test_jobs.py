@@ -562,6 +562,7 @@ async def test_w07_workers_that_die_while_a_job_gets_further_do_not_end_it(
             owner.execute("UPDATE memory_queue.procrastinate_workers SET last_heartbeat = 'epoch'")
             owner.execute("SELECT memory.requeue_stalled('1 second')")
         await asyncio.sleep(30)
+        return None
 
     jobs.register("k", handler, timeout_s=60, resumes=True)
     job_id = await _enqueue(jobs_db, jobs)
