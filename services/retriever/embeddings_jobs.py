@@ -117,6 +117,8 @@ class Backfiller:
             # Of a changed model they go in now, or the job fails.
             if refused and await self._adopt(collection_id, model_id):
                 added = await self._store(collection, model_id, waiting, batch)
+            elif refused:
+                await self._refused(collection_id, model_id)
             made += added
             await job.progress(base + made, base + total)
             if batch.passing is not None:
@@ -152,7 +154,16 @@ class Backfiller:
             # The same order of locks as every writer: the collection first.
             if await collections.still(conn, collection) is None:
                 raise Quarantine("NOT_FOUND", "The collection is gone.")
-            return await put_vectors(conn, collection.collection_id, made, numbers)
+            return await put_vectors(conn, self.jobs, collection.collection_id, made, numbers)
+
+    async def _refused(self, collection_id: str, model_id: str) -> None:
+        """Why a space did not take vectors that its model made."""
+        async with self.db.tenant() as conn:
+            collection = await collections.get(conn, collection_id)
+        space = collection.space(model_id) if collection else None
+        if space is not None and not space.vectors:
+            # See `takes_vectors`; it may be gone by now.
+            raise Retry("FAILED_PRECONDITION", 1.0, "The former index is being dropped.")
 
     async def _adopt(self, collection_id: str, model_id: str) -> bool:
         """Looks closer where the model has another revision than the space: one that gives the same

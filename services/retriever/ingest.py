@@ -240,7 +240,9 @@ class Ingester:
             length=new_length - gone_length,
         )
         for vectors in made:
-            tally.vectors += await writing.put_vectors(conn, collection_id, vectors, numbers)
+            tally.vectors += await writing.put_vectors(
+                conn, self.jobs, collection_id, vectors, numbers
+            )
         tally.created += fresh
         tally.replaced += len(taken) - fresh
         tally.chunks += chunks

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 from pydantic import SecretStr
 
-from services.common import logs
+from services.common import context, logs
 from services.common.db import Connection, Database
 from services.common.jobs import JobRun, Jobs, Quarantine
 from services.retriever.domain import MAX_DIMENSIONS, Space
@@ -39,10 +39,26 @@ async def queue_build(
 async def queue_drop(conn: Connection, jobs: Jobs, collection_id: str, space: Space | None) -> None:
     """Queues the dropping of a space's index, in the transaction that drops the space. One that
     is being built finds its space gone when it is done."""
-    if space is None or not space.index_name:
-        return
-    key = f"{collection_id}\x1f{space.model_id}"
-    subject = {"collection_id": collection_id, "model_id": space.model_id}
+    if space is not None and space.index_name:
+        await _queue_drop(conn, jobs, collection_id, space.model_id)
+
+
+async def takes_vectors(conn: Connection, jobs: Jobs, collection_id: str, space: Space) -> bool:
+    """Whether the space's first vectors can be inserted: an index that the space has no longer
+    takes only vectors of the former dimensions until it is dropped, which this queues."""
+    if space.vectors:
+        return True
+    tenant_id = context.current_caller().tenant_id
+    name = dense.index_name(tenant_id, collection_id, space.model_id)
+    dimensions = await dense.indexed_dimensions(conn, name)
+    if dimensions is not None and not space.index_name:
+        await _queue_drop(conn, jobs, collection_id, space.model_id)
+    return dimensions in (None, space.dimensions)
+
+
+async def _queue_drop(conn: Connection, jobs: Jobs, collection_id: str, model_id: str) -> None:
+    key = f"{collection_id}\x1f{model_id}"
+    subject = {"collection_id": collection_id, "model_id": model_id}
     await jobs.enqueue(conn, DEMOTE, subject, lock=f"dense_index\x1f{key}", dedupe=key)
 
 
@@ -78,7 +94,7 @@ class Promoter:
             logs.get(__name__).warning("index_recall_low", model=model_id, recall=recall, m=graph.m)
         async with self.db.tenant() as conn:
             there = await collections.set_space_index(
-                conn, collection_id, model_id, name if width else None, width
+                conn, collection_id, space, name if width else None, width
             )
         if width is None or not there:
             await self._drop(name)
@@ -86,7 +102,8 @@ class Promoter:
         return {"index": name, "ef_search": str(width), "recall": f"{recall:.4f}"}
 
     async def drop(self, job: JobRun) -> dict[str, str]:
-        """Drops the index of a space that is gone; one that has come back since keeps its own."""
+        """Drops the index of a space that is gone or has none any more; one that has got one since
+        keeps it."""
         collection_id, model_id = job.subject["collection_id"], job.subject["model_id"]
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)

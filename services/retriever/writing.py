@@ -8,9 +8,11 @@ from concurrent.futures import Executor
 
 from services.common import logs
 from services.common.db import Connection
+from services.common.jobs import Jobs
 from services.retriever import indexing
 from services.retriever.domain import IndexedText, ModelVectors, ReadDocument, StoredChunk
 from services.retriever.embedding import Batch
+from services.retriever.promotion import takes_vectors
 from services.retriever.store import collections, documents, items, lexical
 
 
@@ -27,9 +29,13 @@ def vectors_of(model_id: str, hashes: Sequence[bytes], batch: Batch) -> ModelVec
 
 
 async def put_vectors(
-    conn: Connection, collection_id: str, made: ModelVectors, numbers: Mapping[bytes, int]
+    conn: Connection,
+    jobs: Jobs,
+    collection_id: str,
+    made: ModelVectors,
+    numbers: Mapping[bytes, int],
 ) -> int:
-    """Stores vectors of items; returns how many are new."""
+    """Stores vectors of items; returns how many are new. What cannot be stored stays pending."""
     if not made.vectors:
         return 0
     space = await collections.describe_space(
@@ -44,6 +50,8 @@ async def put_vectors(
             revision=made.revision,
             stored=space.model_revision if space else "",
         )
+        return 0
+    if not await takes_vectors(conn, jobs, collection_id, space):
         return 0
     by_item = {numbers[h]: v for h, v in made.vectors.items() if h in numbers}
     added = await items.insert_vectors(conn, collection_id, made.model_id, by_item)

@@ -15,7 +15,10 @@ _COLUMNS = """c.collection_id, c.display_name, c.description, c.default_recipe, 
 _SPACE_COLUMNS = """s.model_id AS space_model_id, s.model_revision, s.dimensions, s.state,
     s.vectors, s.index_name, s.ef_search, s.index_tried"""
 # A space without a vector is whatever the next vectors are.
-_BLANK = "s.dimensions = 0 OR (s.vectors = 0 AND s.index_name IS NULL)"
+_BLANK = "s.dimensions = 0 OR s.vectors = 0"
+# Of another model; a revision that is not known is taken for the same, as in Space.made_by.
+_OTHER = """s.vectors = 0 AND (s.dimensions <> %s
+    OR (s.model_revision <> %s AND s.model_revision <> '' AND %s::text <> ''))"""
 _SPACE_ORDER = "s.state <> 'active', s.create_time"
 
 
@@ -243,15 +246,19 @@ async def describe_space(
     conn: Connection, collection_id: str, model_id: str, revision: str, dimensions: int
 ) -> Space | None:
     """Records what the first vectors of a space tell about their model; returns the space as it
-    is, None when it is gone."""
+    is, None when it is gone. An emptied space that gets another model's has no index any more."""
+    other = (dimensions, revision, revision)
     row = await one(
         conn,
         f"""UPDATE retriever.spaces AS s
             SET model_revision = CASE WHEN {_BLANK} THEN %s ELSE s.model_revision END,
-                dimensions = CASE WHEN {_BLANK} THEN %s ELSE s.dimensions END
+                dimensions = CASE WHEN {_BLANK} THEN %s ELSE s.dimensions END,
+                index_name = CASE WHEN {_OTHER} THEN NULL ELSE s.index_name END,
+                ef_search = CASE WHEN {_OTHER} THEN NULL ELSE s.ef_search END,
+                index_tried = CASE WHEN {_OTHER} THEN 0 ELSE s.index_tried END
             WHERE s.tenant_id = {TENANT} AND s.collection_id = %s AND s.model_id = %s
             RETURNING {_SPACE_COLUMNS}""",
-        (revision, dimensions, collection_id, model_id),
+        (revision, dimensions, *other, *other, *other, collection_id, model_id),
     )
     return _space(row) if row else None
 
@@ -310,16 +317,18 @@ async def set_space_state(conn: Connection, collection_id: str, model_id: str, s
 
 
 async def set_space_index(
-    conn: Connection, collection_id: str, model_id: str, name: str | None, ef_search: int | None
+    conn: Connection, collection_id: str, space: Space, name: str | None, ef_search: int | None
 ) -> bool:
-    """Records a space's HNSW index, or that one was tried in vain; False when the space is gone."""
+    """Records the HNSW index of a space as it was seen, or that one was tried in vain; False when
+    the space is gone, or its vectors have other dimensions since."""
     row = await one(
         conn,
         f"""UPDATE retriever.spaces SET index_name = %s, ef_search = %s,
                 index_tried = CASE WHEN %s::text IS NULL THEN vectors ELSE 0 END
             WHERE tenant_id = {TENANT} AND collection_id = %s AND model_id = %s
+              AND dimensions = %s
             RETURNING model_id""",
-        (name, ef_search, name, collection_id, model_id),
+        (name, ef_search, name, collection_id, space.model_id, space.dimensions),
     )
     return row is not None
 

@@ -208,6 +208,17 @@ async def index_stands(conn: Connection, name: str) -> bool:
     return bool(row and row["valid"])
 
 
+async def indexed_dimensions(conn: Connection, name: str) -> int | None:
+    """The dimensions that an HNSW index takes, whether it is usable or not; None without one."""
+    row = await one(
+        conn,
+        """SELECT a.atttypmod AS dimensions FROM pg_catalog.pg_attribute AS a
+           WHERE a.attrelid = to_regclass(%s) AND a.attnum = 1""",
+        (f"retriever.{name}",),
+    )
+    return int(row["dimensions"]) if row else None
+
+
 async def drop_index(owner: AsyncConnection[object], name: str) -> None:
     """Drops an HNSW index if it is there, without blocking readers."""
     await owner.execute(
