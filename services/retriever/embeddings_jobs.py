@@ -196,14 +196,16 @@ class Backfiller:
         batch = await self._documents(model_id, [_text(p) for p in sample])
         if batch.passing is not None:
             raise _later(batch.passing)
+        compared = 0
         for placed, embedded in zip(sample, batch.items, strict=True):
             if embedded.vector is None:
                 continue
+            compared += 1
             if embedded.vector.shape != stored[placed.item].shape:
                 raise Quarantine("MODEL_FAILED", _OTHER_MODEL)
             if float(np.dot(embedded.vector, stored[placed.item])) < _SAME:
                 raise Quarantine("MODEL_FAILED", _OTHER_MODEL)
-        return len(sample), batch.revision
+        return compared, batch.revision
 
 
 def _later(error: errors.DomainError) -> Retry:

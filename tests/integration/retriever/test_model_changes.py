@@ -66,6 +66,17 @@ async def test_a_revision_that_gives_the_same_vectors_is_taken_over_by_a_backfil
     assert not (await shelf.search("heron")).degradations
 
 
+async def test_a_revision_is_not_taken_over_without_one_comparison(
+    shelf: Shelf, double: EmbedderDouble
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    double.revision, double.other_vectors = "2", True
+    double.away["heron"] = "MODEL_FAILED"
+    await _backfill(shelf)
+    assert (await _space(shelf)).model_revision == "1"
+
+
 async def test_an_emptied_space_takes_the_model_that_comes_next(
     shelf: Shelf, double: EmbedderDouble
 ) -> None:
