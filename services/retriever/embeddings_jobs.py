@@ -40,20 +40,31 @@ class Backfiller:
     promote_at: int | None
 
     async def backfill(self, job: JobRun) -> dict[str, str]:
-        """Embeds what is pending in every space of the collection."""
+        """Embeds what is pending in every space of the collection. One that fails keeps no other
+        from being filled; the job fails then, or waits while any of the failures passes."""
         collection_id = job.subject["collection_id"]
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)
         if collection is None:
             return {"vectors": "0"}
         made = 0
-        writing = collection.writing(await served(self.embedder))
+        failures: list[Retry | Quarantine] = []
+        models = await served(self.embedder)
+        writing = collection.writing(models)
         for model_id in writing:
-            filled = await self._fill(job, collection, model_id)
-            if not filled:
-                await self._adopt(collection_id, model_id)
-            made += filled
+            try:
+                filled = await self._fill(job, collection, model_id)
+                # A model that is served no longer cannot be compared with anything.
+                if not filled and (models is None or model_id in models):
+                    await self._adopt(collection_id, model_id)
+                made += filled
+            except (Retry, Quarantine) as failure:
+                failures.append(failure)
             await job.stop_if_cancelled()
+        # What passes comes first: a failed job is not run again.
+        failures.sort(key=lambda failure: isinstance(failure, Quarantine))
+        if failures:
+            raise failures[0]
         # Spaces of models that are served no longer stay as they are.
         left = [s.model_id for s in collection.spaces if s.model_id not in writing]
         return {"vectors": str(made), **({"not_served": ", ".join(left)} if left else {})}

@@ -133,6 +133,30 @@ async def test_the_space_of_a_model_that_is_gone_fails_no_job_and_can_be_dropped
     assert (await shelf.found("stork"))[0] == "b"
 
 
+@pytest.mark.parametrize("pending", [True, False])
+async def test_an_active_model_that_is_gone_keeps_no_other_space_from_being_filled(
+    shelf: Shelf, double: EmbedderDouble, retriever_stack: Stack, pending: bool
+) -> None:
+    app: Any = retriever_stack.apps["retriever"]
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    await shelf.wait(await _reembed(shelf, "large"))
+    double.down = pending
+    await shelf.put({"b": "the stork nests on chimneys"})
+    double.down = False
+    double.gone = {"large"}
+    app._parts.embedder._models_until = 0.0
+    try:
+        ended = await _backfill(shelf)
+    finally:
+        double.gone = set()
+        app._parts.embedder._models_until = 0.0
+    failed = common_pb2.JOB_STATE_FAILED
+    assert ended.state == (failed if pending else common_pb2.JOB_STATE_SUCCEEDED)
+    assert (await _space(shelf, "large")).pending == int(pending)
+    assert (await _space(shelf, "small")).pending == 0
+
+
 async def test_a_switch_to_the_active_model_leaves_what_is_being_filled(
     shelf: Shelf, double: EmbedderDouble
 ) -> None:
