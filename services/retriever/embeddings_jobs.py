@@ -28,6 +28,7 @@ _SAME: Final = 0.99
 _OTHER_MODEL: Final = (
     "The model gives other vectors than it did: serve it under another id and re-embed with that."
 )
+_NOT_COMPARED: Final = "The model has another revision, and no stored vector to compare it with."
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ class Backfiller:
             # Of a changed model they go in now, or the job fails.
             if refused and await self._adopt(collection_id, model_id):
                 added = await self._store(collection, model_id, waiting, batch)
-            elif refused:
-                await self._refused(collection_id, model_id)
+            elif refused and not await self._takes(collection_id, model_id, batch):
+                break
             made += added
             await job.progress(base + made, base + total)
             if batch.passing is not None:
@@ -167,14 +168,20 @@ class Backfiller:
                 raise Quarantine("NOT_FOUND", "The collection is gone.")
             return await put_vectors(conn, self.jobs, collection.collection_id, made, numbers)
 
-    async def _refused(self, collection_id: str, model_id: str) -> None:
-        """Why a space did not take vectors that its model made."""
+    async def _takes(self, collection_id: str, model_id: str, batch: Batch) -> bool:
+        """Whether a space that took nothing of a batch may take the next one; False when it is
+        gone. The job fails where all would be made in vain."""
         async with self.db.tenant() as conn:
             collection = await collections.get(conn, collection_id)
         space = collection.space(model_id) if collection else None
-        if space is not None and not space.vectors:
-            # See `takes_vectors`; it may be gone by now.
+        if space is None:
+            return False
+        if not space.vectors:
+            # See `takes_vectors`; the index may be gone by now.
             raise Retry("FAILED_PRECONDITION", 1.0, "The former index is being dropped.")
+        if not space.made_by(batch.revision, batch.dimensions):
+            raise Quarantine("MODEL_FAILED", _NOT_COMPARED)
+        return True
 
     async def _adopt(self, collection_id: str, model_id: str) -> bool:
         """Looks closer where the model has another revision than the space: one that gives the same

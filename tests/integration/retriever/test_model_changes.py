@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from nianlun.common.v1 import common_pb2
 from nianlun.retriever.v1 import retriever_pb2 as pb
+from services.retriever import embeddings_jobs
+from services.retriever.embedding import Batch
+from services.retriever.embeddings_jobs import Backfiller
 from tests.integration.retriever.conftest import Shelf, rid
 from tests.integration.retriever.embedder_double import EmbedderDouble
 from tests.support.stack import Stack
@@ -154,6 +158,41 @@ async def test_an_active_model_that_is_gone_keeps_no_other_space_from_being_fill
     failed = common_pb2.JOB_STATE_FAILED
     assert ended.state == (failed if pending else common_pb2.JOB_STATE_SUCCEEDED)
     assert (await _space(shelf, "large")).pending == int(pending)
+    assert (await _space(shelf, "small")).pending == 0
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+async def test_a_backfill_makes_no_vectors_that_no_space_takes(
+    shelf: Shelf, double: EmbedderDouble, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    await shelf.create()
+    await shelf.put({"a": "the heron stands in the reeds"})
+    await shelf.wait(await _reembed(shelf, "large", hold_switch=True))
+    double.down = True
+    await shelf.put({f"d{n}": f"the stork nests on chimney {n}" for n in range(4)})
+    double.down = False
+    asked: list[str] = []
+    ask = Backfiller._documents
+
+    async def meanwhile(job: Backfiller, model_id: str, texts: Sequence[str]) -> Batch:
+        asked.extend(t for t in texts if model_id == "large" and "stork" in t)
+        if len(asked) == 1 and dropped:
+            # To the active model: drops the other space.
+            await shelf.stub.SwitchEmbedding(
+                pb.SwitchEmbeddingRequest(
+                    request_id=rid(), collection_id="docs", model_id="small", drop_previous=True
+                )
+            )
+        elif asked and not dropped:
+            double.revision, double.away["heron"] = "2", "MODEL_FAILED"
+        return await ask(job, model_id, texts)
+
+    monkeypatch.setattr(embeddings_jobs, "_BATCH", 1)
+    monkeypatch.setattr(Backfiller, "_documents", meanwhile)
+    ended = await _backfill(shelf)
+    assert len(asked) == 1
+    failed = common_pb2.JOB_STATE_FAILED
+    assert ended.state == (common_pb2.JOB_STATE_SUCCEEDED if dropped else failed)
     assert (await _space(shelf, "small")).pending == 0
 
 
