@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, ParamSpec
+from typing import Final
 
 import numpy as np
 
 from services.common import context
 from services.common.db import Connection, Database
 from services.retriever.domain import Collection, Scope, Vector
+from services.retriever.off_loop import off_loop
 from services.retriever.spec import SearchSpec
 from services.retriever.store import dense, hits, items, lexical
 from services.retriever.store.hits import Candidate
@@ -28,7 +27,6 @@ _BUSY_CHARS: Final = 15_000
 _PHRASE_LEXICAL: Final = 60
 _PHRASE_DENSE: Final = 15
 _FAMILY: Final = 4
-P = ParamSpec("P")
 
 
 @dataclass
@@ -111,8 +109,15 @@ class Runner:
                 others = list(semantic.scores) if semantic is not None else []
                 depth = _width(spec, Leg.LEXICAL, widen)
                 with watch.measure("lexical"):
-                    legs[Leg.LEXICAL] = await self._off_loop(
-                        snap.entries > _BUSY_ENTRIES, _lexical, snap, asked, among, depth, others
+                    legs[Leg.LEXICAL] = await off_loop(
+                        self.executor,
+                        snap.entries > _BUSY_ENTRIES,
+                        _lexical,
+                        snap,
+                        asked,
+                        among,
+                        depth,
+                        others,
                     )
             if semantic is not None:
                 legs[Leg.DENSE] = semantic
@@ -139,18 +144,9 @@ class Runner:
         pool = dict.fromkeys([*_best(legs.get(Leg.LEXICAL), _PHRASE_LEXICAL), *near])
         texts = {i: candidates[i].chunk.text for i in pool if i in candidates}
         size = sum(map(len, texts.values()))
-        return await self._off_loop(
-            size > _BUSY_CHARS, _judge, asked.needles, texts, spec.depth(Leg.PHRASE)
+        return await off_loop(
+            self.executor, size > _BUSY_CHARS, _judge, asked.needles, texts, spec.depth(Leg.PHRASE)
         )
-
-    async def _off_loop(
-        self, busy: bool, work: Callable[P, Found], *args: P.args, **kwargs: P.kwargs
-    ) -> Found:
-        """Runs `work` in the executor when it is expected to take longer than a hand-over."""
-        if not busy:
-            return work(*args, **kwargs)
-        call = functools.partial(work, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self.executor, call)
 
 
 async def _prepare(

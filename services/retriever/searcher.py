@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, NamedTuple
 
 from services.common import context, deadlines, errors
 from services.common.db import Database
@@ -18,6 +17,7 @@ from services.retriever.domain import Collection, Scope, Space, TokenVectors, Ve
 from services.retriever.embedding import Embedder
 from services.retriever.indexing import indexed_passage
 from services.retriever.legs import Found, Runner, ScopeQuery, ScopeResult, Stopwatch
+from services.retriever.off_loop import off_loop
 from services.retriever.reranking import Note, Reranker, RerankReport
 from services.retriever.spec import SearchSpec
 from services.retriever.store import collections, hits
@@ -39,8 +39,6 @@ _RAM_DOCUMENTS: Final = 1
 _LONG_QUERY: Final = 2_000
 # Fusing and judging more candidates than these would hold up every other call.
 _MANY: Final = 1_000
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Searcher:
             questions = await self._embed(spec, found, notes, watch)
             # A pasted log is long: tokenising it takes as long as a search.
             long = len(spec.query) > _LONG_QUERY
-            terms, needles = await self._off_loop(long, _read, spec.query)
+            terms, needles = await off_loop(self._executor, long, _read, spec.query)
             asked = [
                 await self._ask(spec, s, found[s.collection_id], questions, terms, needles, notes)
                 for s in spec.scopes
@@ -123,15 +121,6 @@ class Searcher:
             results = await self._run(spec, asked, watch)
             notes.extend(_pending_notes(asked))
             return await self._rank(spec, asked, results, questions, notes, watch)
-
-    async def _off_loop(
-        self, busy: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Runs `work` in the executor when it is expected to take longer than a hand-over."""
-        if not busy:
-            return work(*args, **kwargs)
-        call = functools.partial(work, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def collections(self, scopes: Sequence[Scope]) -> dict[str, Collection]:
         """The collections of these scopes, by id; NOT_FOUND."""
@@ -302,8 +291,15 @@ class Searcher:
         with watch.measure("fusion"):
             merged = candidates.merge(asked, results, calibrations, spec)
             pool = candidates.items(asked, results)
-            fused = await self._off_loop(
-                busy, engine.fuse, spec.query, merged, pool, spec.recipe, reference.calibration
+            fused = await off_loop(
+                self._executor,
+                busy,
+                engine.fuse,
+                spec.query,
+                merged,
+                pool,
+                spec.recipe,
+                reference.calibration,
             )
         if not any(r.state is LegState.OK for r in merged) and notes and asked[0].terms:
             raise errors.dependency_unavailable("embedder", detail="no leg could answer")
@@ -314,7 +310,7 @@ class Searcher:
                     spec, asked, results, fused.head, questions.tokens, notes
                 )
         with watch.measure("fusion"):
-            ranking = await self._off_loop(busy, engine.finish, fused, reranked)
+            ranking = await off_loop(self._executor, busy, engine.finish, fused, reranked)
         return Outcome(
             spec=spec,
             ranking=ranking,
